@@ -82,6 +82,11 @@ class Arena {
   size_t numbered_bytes();  // payload of the blocks that AllocateNumbered has made
 
   std::span<std::byte> memory() const { return {data_.data(), data_.bytes()}; }
+  bool Contains(std::span<const std::byte> block) const {
+    const std::span<std::byte> all = memory();
+    return !block.empty() && block.data() >= all.data() &&
+           block.data() + block.size() <= all.data() + all.size();
+  }
   WorkerId owner() const { return owner_; }
   MemoryUse use() const { return use_; }
   // One more that keeps it.

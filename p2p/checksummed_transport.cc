@@ -79,11 +79,16 @@ class ChecksummedTransport final : public TransportDecorator {
     RZ_ASSIGN_OR_RETURN(Buffer buffer, inner().AllocateNumbered(number, bytes + kRoom));
     return Buffer(new ChecksumCell(std::move(buffer), Origin::kMine));
   }
+  // The checksum lies behind the payload: Allocate has made room for it.
+  absl::Status Send(WorkerId to, MessageKey key, std::span<const std::byte> block,
+                    Done sent) override;
+  absl::Status Post(WorkerId from, MessageKey key, std::span<std::byte> block,
+                    Done arrived) override;
   // What is lent has no checksum.
   absl::Status SendWord(WorkerId to, MessageKey key) override {
     return Transport::SendWord(to, key);
   }
-  absl::Status ExpectWord(WorkerId from, MessageKey key, WordArrival arrival) override {
+  absl::Status ExpectWord(WorkerId from, MessageKey key, Done arrival) override {
     return Transport::ExpectWord(from, key, std::move(arrival));
   }
   MappedMemory MemoryOf(WorkerId, MemoryUse) override { return {}; }
@@ -106,6 +111,8 @@ class ChecksummedTransport final : public TransportDecorator {
  private:
   // `buffer` itself if it is a ChecksumCell's, else a copy that is.
   absl::StatusOr<Buffer> Checksummable(Buffer buffer, MemoryUse copy_into);
+  // DataLoss, which has ended the transport, unless these are equal.
+  absl::Status Compare(WorkerId from, MessageKey key, uint64_t expected, uint64_t found);
   // The payload that the user sees, or the error that has ended the transport.
   absl::StatusOr<Buffer> Check(WorkerId from, MessageKey key, Buffer arrived, Origin origin);
 
@@ -144,15 +151,39 @@ absl::StatusOr<Buffer> ChecksummedTransport::Check(WorkerId from, MessageKey key
   RZ_CHECK(arrived.size() >= kRoom, ToString(key));
   Buffer payload(new ChecksumCell(std::move(arrived), origin));
   const auto* cell = static_cast<const ChecksumCell*>(payload.cell());
-  const uint64_t expected = cell->Written();
-  const uint64_t found = cell->Compute();
-  if (expected == found) return payload;
+  RZ_RETURN_IF_ERROR(Compare(from, key, cell->Written(), cell->Compute()));
+  return payload;
+}
+
+absl::Status ChecksummedTransport::Compare(WorkerId from, MessageKey key, uint64_t expected,
+                                           uint64_t found) {
+  if (expected == found) return absl::OkStatus();
   const absl::Status damage = absl::DataLossError(absl::StrFormat(
       "worker %d sent worker %d \"%s\", which was damaged on its way: its checksum is %016x, and "
       "should be %016x",
       from.value, self().value, options_.describe(key), found, expected));
   inner().Abort(damage);
   return damage;
+}
+
+absl::Status ChecksummedTransport::Send(WorkerId to, MessageKey key,
+                                        std::span<const std::byte> block, Done sent) {
+  const uint64_t checksum = Checksum(block);
+  // What is relayed has it already, and may be read at the same time.
+  auto* const room = const_cast<std::byte*>(block.data() + block.size());
+  if (std::memcmp(room, &checksum, kRoom) != 0) std::memcpy(room, &checksum, kRoom);
+  return inner().Send(to, key, {block.data(), block.size() + kRoom}, std::move(sent));
+}
+
+absl::Status ChecksummedTransport::Post(WorkerId from, MessageKey key, std::span<std::byte> block,
+                                        Done arrived) {
+  auto check = [this, from, key, block, arrived = std::move(arrived)](const absl::Status& came) {
+    if (!came.ok()) return arrived(came);
+    uint64_t expected = 0;
+    std::memcpy(&expected, block.data() + block.size(), kRoom);
+    arrived(Compare(from, key, expected, Checksum(block)));
+  };
+  return inner().Post(from, key, {block.data(), block.size() + kRoom}, std::move(check));
 }
 
 absl::Status ChecksummedTransport::ExpectShared(WorkerId from, MessageKey key, size_t bytes,

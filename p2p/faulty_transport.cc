@@ -10,6 +10,7 @@
 #include <span>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -50,23 +51,29 @@ class FaultyTransport final : public TransportDecorator {
 
   std::string name() const override { return absl::StrCat("faulty ", inner().name()); }
   absl::Status Share(WorkerId to, MessageKey key, SharedBuffer buffer) override {
-    return Send({to, key, std::move(buffer), Buffer()});
+    return Send({.to = to, .key = key, .shared = std::move(buffer)});
   }
+  absl::Status Send(WorkerId to, MessageKey key, std::span<const std::byte> block,
+                    Done sent) override {
+    return Send({.to = to, .key = key, .block = block, .sent = std::move(sent)});
+  }
+  absl::Status Post(WorkerId from, MessageKey key, std::span<std::byte> block,
+                    Done arrived) override;
   absl::Status Give(WorkerId to, MessageKey key, Buffer buffer) override {
-    return Send({to, key, SharedBuffer(), std::move(buffer)});
+    return Send({.to = to, .key = key, .owned = std::move(buffer)});
   }
   absl::Status SendWord(WorkerId to, MessageKey key) override {
-    return Send({to, key, SharedBuffer(), Buffer()});
+    return Send({.to = to, .key = key});
   }
   absl::Status ExpectShared(WorkerId from, MessageKey key, size_t bytes,
                             SharedArrival arrival) override;
   absl::Status ExpectOwned(WorkerId from, MessageKey key, size_t bytes,
                            OwnedArrival arrival) override;
   void Abort(const absl::Status& why) override {
-    std::multimap<Clock::time_point, Message> dropped;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      dropped.swap(queue_);
+      DropQueue();
+      changed_.notify_one();
     }
     inner().Abort(why);
   }
@@ -82,8 +89,10 @@ class FaultyTransport final : public TransportDecorator {
   struct Message {
     WorkerId to;
     MessageKey key;
-    SharedBuffer shared;  // one of the two; a word has neither
-    Buffer owned;
+    SharedBuffer shared = SharedBuffer();  // one of the three; a word has none
+    Buffer owned = Buffer();
+    std::span<const std::byte> block = {};
+    Done sent = nullptr;
   };
   struct Channel {
     uint64_t messages = 0;
@@ -94,7 +103,9 @@ class FaultyTransport final : public TransportDecorator {
   absl::Status SendNow(Message message);
   Clock::time_point DueTime(const Message& message);  // mutex_ held
   void Run();
-  void CloseInner();  // mutex_ held
+  void TellSenders(std::unique_lock<std::mutex>& lock);
+  void DropQueue();   // mutex_ held, as next
+  void CloseInner();
   // Is it the turn of what has just arrived?
   bool Flips() { return faults_.flip_message != 0 && ++arrived_ == faults_.flip_message; }
   void FlipABit(std::span<std::byte> payload) const;
@@ -106,6 +117,8 @@ class FaultyTransport final : public TransportDecorator {
   std::atomic<uint64_t> arrived_{0};
   std::map<std::pair<WorkerId, uint8_t>, Channel> channels_;
   std::multimap<Clock::time_point, Message> queue_;  // equal times: in order of insertion
+  std::vector<Done> dropped_;  // to be told that the message has left
+  std::vector<Done> unsent_;   // to be told why it has not
   bool closing_ = false;
   bool stopping_ = false;
   std::thread thread_;
@@ -118,7 +131,11 @@ absl::Status FaultyTransport::Send(Message message) {
     if (closing_) return absl::FailedPreconditionError("a message after a goodbye");
     ++messages_;
     if (messages_ == faults_.act_at_message && faults_.act) faults_.act();
-    if (messages_ == faults_.drop_message) return absl::OkStatus();
+    if (messages_ == faults_.drop_message) {
+      if (message.sent != nullptr) dropped_.push_back(std::move(message.sent));
+      changed_.notify_one();
+      return absl::OkStatus();
+    }
     const bool fails = faults_.fail_after != 0 && messages_ > faults_.fail_after;
     if (!fails && faults_.max_delay.count() > 0) {
       const Clock::time_point due = DueTime(message);
@@ -135,6 +152,9 @@ absl::Status FaultyTransport::Send(Message message) {
 
 absl::Status FaultyTransport::SendNow(Message message) {
   if (message.owned) return inner().Give(message.to, message.key, std::move(message.owned));
+  if (!message.block.empty()) {
+    return inner().Send(message.to, message.key, message.block, std::move(message.sent));
+  }
   if (!message.shared) return inner().SendWord(message.to, message.key);
   return inner().Share(message.to, message.key, std::move(message.shared));
 }
@@ -158,6 +178,15 @@ void FaultyTransport::FlipABit(std::span<std::byte> payload) const {
   if (payload.empty()) return;
   const uint64_t bit = Mix(faults_.seed ^ faults_.flip_message) % (8 * payload.size());
   payload[bit / 8] ^= static_cast<std::byte>(1 << (bit % 8));
+}
+
+absl::Status FaultyTransport::Post(WorkerId from, MessageKey key, std::span<std::byte> block,
+                                   Done arrived) {
+  auto flip = [this, block, arrived = std::move(arrived)](const absl::Status& came) {
+    if (came.ok() && Flips()) FlipABit(block);
+    arrived(came);
+  };
+  return inner().Post(from, key, block, std::move(flip));
 }
 
 absl::Status FaultyTransport::ExpectShared(WorkerId from, MessageKey key, size_t bytes,
@@ -184,9 +213,17 @@ absl::Status FaultyTransport::ExpectOwned(WorkerId from, MessageKey key, size_t 
   return inner().ExpectOwned(from, key, bytes, std::move(flip));
 }
 
+void FaultyTransport::DropQueue() {
+  for (auto& [due, message] : queue_) {
+    if (message.sent != nullptr) unsent_.push_back(std::move(message.sent));
+  }
+  queue_.clear();
+}
+
 void FaultyTransport::Run() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
+    TellSenders(lock);
     if (queue_.empty()) {
       CloseInner();
       if (stopping_) return;
@@ -201,11 +238,26 @@ void FaultyTransport::Run() {
     Message message = std::move(queue_.begin()->second);
     queue_.erase(queue_.begin());
     // The lock is kept: sends never block, and so their order is the queue's.
+    const Done on_sent = message.sent;
     const absl::Status sent = SendNow(std::move(message));
     if (!sent.ok()) {
-      queue_.clear();
+      if (on_sent != nullptr) unsent_.push_back(on_sent);
+      DropQueue();
       inner().Abort(sent);
     }
+  }
+}
+
+// Of messages that this transport has dropped, those from block to block.
+void FaultyTransport::TellSenders(std::unique_lock<std::mutex>& lock) {
+  while (!dropped_.empty() || !unsent_.empty()) {
+    std::vector<Done> dropped, unsent;
+    dropped.swap(dropped_);
+    unsent.swap(unsent_);
+    lock.unlock();
+    for (const Done& sent : dropped) sent(absl::OkStatus());
+    for (const Done& sent : unsent) sent(inner().status());
+    lock.lock();
   }
 }
 

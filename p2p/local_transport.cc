@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <condition_variable>
+#include <cstring>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -25,7 +26,17 @@ constexpr size_t kEventsPerPeer = 32;       // come at once without growth
 constexpr uint32_t kIdlePollsPerTurn = 16;  // the clock is looked at once in so many
 
 struct Event {
-  enum class Kind { kParcel, kCredit, kAbort, kGoodbye, kDisconnect, kQuestion, kAnswer };
+  enum class Kind {
+    kParcel,
+    kBlock,
+    kTaken,
+    kCredit,
+    kAbort,
+    kGoodbye,
+    kDisconnect,
+    kQuestion,
+    kAnswer
+  };
   Kind kind;
   WorkerId from;
   Parcel parcel;                        // kParcel
@@ -33,6 +44,7 @@ struct Event {
   absl::Status why = absl::OkStatus();  // kAbort
   uint64_t number = 0;                  // kQuestion, kAnswer
   std::string text = {};                // likewise
+  BlockMessage block = {};              // kBlock; kTaken: its kind and number
 };
 
 // Where other workers put events for one worker. Thread-safe.
@@ -100,6 +112,17 @@ class LocalWire final : public Wire {
   void SendParcel(WorkerId to, Parcel parcel) override {
     Push(to, {Event::Kind::kParcel, self_, std::move(parcel)});
   }
+  bool SendBlock(WorkerId to, const BlockMessage& message) override {
+    Push(to, {.kind = Event::Kind::kBlock, .from = self_, .block = message});
+    return false;
+  }
+  void Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) override {
+    std::memcpy(block.data(), message.data, block.size());
+    mailbox_->OnMoved(from, message.key.kind, message.number);
+    Push(from, {.kind = Event::Kind::kTaken, .from = self_, .block = message});
+  }
+  // Before what comes is handled.
+  void Attach(Mailbox* mailbox) { mailbox_ = mailbox; }
   void SendCredit(WorkerId to, uint8_t kind) override {
     Push(to, {Event::Kind::kCredit, self_, {}, kind});
   }
@@ -128,6 +151,7 @@ class LocalWire final : public Wire {
 
   const WorkerId self_;
   const std::shared_ptr<Inboxes> inboxes_;
+  Mailbox* mailbox_ = nullptr;
 };
 
 // The arenas of all workers, by worker and MemoryUse. They live as long as any of these: words lend
@@ -202,9 +226,19 @@ class LocalTransport final : public MailboxTransport {
     return running;
   }
 
+  void TakeBlock(Event& event) {
+    event.block.number = mailbox().NextBlock(event.from, event.block.key.kind);
+    const auto block = mailbox().OnBlock(event.from, event.block);
+    if (!block.ok()) return mailbox().Fail(block.status());
+    if (block->has_value()) wire_->Move(event.from, event.block, **block);
+  }
+
   void Handle(Event& event) {
     switch (event.kind) {
       case Event::Kind::kParcel: return mailbox().OnParcel(event.from, std::move(event.parcel));
+      case Event::Kind::kBlock: return TakeBlock(event);
+      case Event::Kind::kTaken:
+        return mailbox().OnSent(event.from, event.block.key.kind, event.block.number);
       case Event::Kind::kCredit: return mailbox().OnCredit(event.from, event.credit_kind, 1);
       case Event::Kind::kAbort: return mailbox().OnAbort(event.from, event.why);
       case Event::Kind::kGoodbye: return mailbox().OnGoodbye(event.from);
@@ -238,6 +272,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> CreateLocalTransports(
     wires.push_back(std::make_shared<LocalWire>(WorkerId(w), inboxes));
     mailboxes.push_back(
         std::make_shared<Mailbox>(WorkerId(w), workers, options[w].on_failure, wires[w]));
+    wires[w]->Attach(mailboxes[w].get());
   }
   for (int to = 0; to < workers; ++to) {
     RZ_ASSIGN_OR_RETURN(const std::vector<int> slots, ResolveSlots(options[to]));

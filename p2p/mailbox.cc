@@ -150,7 +150,9 @@ bool Mailbox::Match(WorkerId from, Parcel& parcel, Channel& channel) {
   const size_t bytes = word ? 0 : parcel.buffer.size();
   if (parcel.key != expected.key || parcel.ownership != expected.ownership ||
       bytes != expected.bytes) {
-    EndOutOfStep(from, Describe(from, "sent", parcel.key, parcel.ownership, bytes), expected);
+    EndOutOfStep(
+        from, Describe(from, "sent", parcel.key, parcel.ownership, bytes),
+        Describe(self_, "expected", expected.key, expected.ownership, expected.bytes));
     return false;
   }
   Buffer delivered;
@@ -159,15 +161,13 @@ bool Mailbox::Match(WorkerId from, Parcel& parcel, Channel& channel) {
         SlotCell::Wrap(shared_from_this(), {from, parcel.key.kind}, std::move(parcel.buffer));
   }
   Next().ready.push_back(
-      {std::move(expected.arrival), std::move(expected.shared_arrival), std::move(delivered)});
+      {std::move(expected.arrival), std::move(expected.shared_arrival), std::move(delivered), {}});
   channel.expected.pop_front();
   wire_->Wake();
   return true;
 }
 
-void Mailbox::EndOutOfStep(WorkerId from, const std::string& sent, const Expected& expected) {
-  const std::string awaited =
-      Describe(self_, "expected", expected.key, expected.ownership, expected.bytes);
+void Mailbox::EndOutOfStep(WorkerId from, const std::string& sent, const std::string& awaited) {
   End(Internal("channel ", from.value, " -> ", self_.value, " out of step: ", sent, "; ", awaited),
       Tell::kPeers);
 }
@@ -177,7 +177,9 @@ void Mailbox::OnMisfit(WorkerId from, MessageKey key, Ownership ownership, size_
   const Channel& channel = peers_[from.value].channels[key.kind];
   if (!status_.ok()) return;
   RZ_CHECK(!channel.expected.empty(), ToString(key));
-  EndOutOfStep(from, Describe(from, "sent", key, ownership, bytes), channel.expected.front());
+  const Expected& expected = channel.expected.front();
+  EndOutOfStep(from, Describe(from, "sent", key, ownership, bytes),
+               Describe(self_, "expected", expected.key, expected.ownership, expected.bytes));
 }
 
 void Mailbox::OnParcel(WorkerId from, Parcel parcel) {
@@ -243,18 +245,30 @@ void Mailbox::OnGoodbye(WorkerId from) {
   if (!next_.answers.empty()) wire_->Wake();
   for (const Channel& channel : peer.channels) {
     const bool awaited = !channel.expected.empty();
-    if (!awaited && channel.waiting.empty()) continue;
-    const MessageKey key = awaited ? channel.expected.front().key : channel.waiting.front().key;
-    End(Internal("worker ", from.value, " said goodbye, but worker ", self_.value,
-                 awaited ? " expects" : " has for it", " a message: ", ToString(key)),
-        Tell::kPeers);
-    return;
+    if (awaited || !channel.waiting.empty()) {
+      const MessageKey key = awaited ? channel.expected.front().key : channel.waiting.front().key;
+      return EndUnmet(from, awaited, key);
+    }
+    for (size_t i = 0; i < channel.receives.size(); ++i) {
+      if (!channel.receives[i].has_come) return EndUnmet(from, true, channel.receives[i].key);
+    }
   }
+}
+
+void Mailbox::EndUnmet(WorkerId from, bool awaited, MessageKey key) {
+  End(Internal("worker ", from.value, " said goodbye, but worker ", self_.value,
+               awaited ? " expects" : " has for it", " a message: ", ToString(key)),
+      Tell::kPeers);
 }
 
 void Mailbox::OnDisconnect(WorkerId from) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (Needs(peers_[from.value])) End(WorkerDied(from), Tell::kPeers);
+  const Peer& peer = peers_[from.value];
+  if (Needs(peer)) return End(WorkerDied(from), Tell::kPeers);
+  // What it took before its goodbye has left by now.
+  for (const Channel& channel : peer.channels) {
+    if (!channel.sends.empty()) return EndUnmet(from, false, channel.sends[0].key);
+  }
 }
 
 void Mailbox::OnSilence(WorkerId from, std::chrono::milliseconds lasted) {
@@ -283,12 +297,13 @@ void Mailbox::End(const absl::Status& why, Tell tell) {
     for (Channel& channel : peer.channels) {
       for (size_t i = 0; i < channel.expected.size(); ++i) {
         Expected& each = channel.expected[i];
-        Next().ready.push_back({std::move(each.arrival), std::move(each.shared_arrival), why});
+        Next().ready.push_back({std::move(each.arrival), std::move(each.shared_arrival), why, {}});
       }
       // Dropping handles under our lock is fine: no cell's drop takes it.
       channel.expected.clear();
       channel.waiting.clear();
       channel.arrived.clear();
+      EndBlocks(channel, why);
     }
   }
   FailQuestions(why, std::nullopt);
@@ -309,6 +324,7 @@ void Mailbox::RunCallbacks() {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       running_.ready.swap(next_.ready);
+      running_.moving.swap(next_.moving);
       running_.answers.swap(next_.answers);
       running_.questions.swap(next_.questions);
       has_next_.store(false, std::memory_order_relaxed);
@@ -318,8 +334,9 @@ void Mailbox::RunCallbacks() {
         on_failure = std::exchange(on_failure_, nullptr);
       }
     }
-    auto& [ready, answers, questions] = running_;
+    auto& [ready, moving, answers, questions] = running_;
     if (on_failure != nullptr) on_failure(status);
+    for (const Moving& each : moving) wire_->Move(each.from, each.message, each.block);
     for (Ready& each : ready) Call(each);
     for (ReadyAnswer& each : answers) each.arrival(std::move(each.result));
     for (const Question& each : questions) {
@@ -327,12 +344,14 @@ void Mailbox::RunCallbacks() {
       wire_->SendAnswer(each.from, each.number, answer.substr(0, kMaxTextBytes));
     }
     ready.clear();
+    moving.clear();
     answers.clear();
     questions.clear();
   }
 }
 
 void Mailbox::Call(Ready& ready) {
+  if (ready.done != nullptr) return ready.done(ready.result.status());
   if (ready.shared_arrival == nullptr) return ready.arrival(std::move(ready.result));
   if (!ready.result.ok()) return ready.shared_arrival(ready.result.status());
   ready.shared_arrival(SharedBuffer(ready.result->Detach()));
@@ -344,9 +363,13 @@ absl::Status Mailbox::Close() {
   if (closing_) return absl::OkStatus();
   for (int worker = 0; worker < workers(); ++worker) {
     for (const Channel& channel : peers_[worker].channels) {
-      if (channel.expected.empty() && channel.arrived.empty()) continue;
-      const bool expected = !channel.expected.empty();
-      const MessageKey key = expected ? channel.expected.front().key : channel.arrived.front().key;
+      const bool old = !channel.expected.empty() || !channel.arrived.empty();
+      if (!old && channel.receives.empty()) continue;
+      const bool expected = old ? !channel.expected.empty() : channel.receives[0].is_posted;
+      const MessageKey key = !old       ? expected ? channel.receives[0].key
+                                                   : channel.receives[0].message.key
+                             : expected ? channel.expected.front().key
+                                        : channel.arrived.front().key;
       return FailedPrecondition(
           "worker ", self_.value, " cannot say goodbye: a message from worker ", worker, " (",
           ToString(key), ") ", expected ? "is still expected" : "came and was never expected");
@@ -361,7 +384,7 @@ void Mailbox::SayGoodbyes() {
   for (int worker = 0; worker < workers(); ++worker) {
     Peer& peer = peers_[worker];
     bool empty = true;
-    for (const Channel& channel : peer.channels) empty = empty && channel.waiting.empty();
+    for (const Channel& channel : peer.channels) empty = empty && channel.IsEmpty();
     if (!empty || peer.told_goodbye) continue;
     peer.told_goodbye = true;
     if (worker != self_.value) wire_->SendGoodbye(WorkerId(worker));
@@ -376,6 +399,9 @@ std::vector<Undelivered> Mailbox::undelivered() const {
     for (const Channel& channel : peers_[worker].channels) {
       for (size_t i = 0; i < channel.waiting.size(); ++i) {
         waiting.push_back({WorkerId(worker), channel.waiting[i].key});
+      }
+      for (size_t i = 0; i < channel.sends.size(); ++i) {
+        if (!channel.sends[i].ended) waiting.push_back({WorkerId(worker), channel.sends[i].key});
       }
     }
   }

@@ -20,6 +20,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,9 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   // At once, without credit.
   absl::Status SendWord(WorkerId to, MessageKey key);
   absl::Status Expect(WorkerId from, Expected expected);
+  // As Transport::Send and Post.
+  absl::Status Send(WorkerId to, MessageKey key, std::span<const std::byte> block, Done sent);
+  absl::Status Post(WorkerId from, MessageKey key, std::span<std::byte> block, Done arrived);
   void Abort(const absl::Status& why);
   absl::Status Close();
   absl::Status Ask(WorkerId to, const std::string& question, AnswerArrival arrival);
@@ -73,6 +77,18 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
 
   // The message thread's side.
   void OnParcel(WorkerId from, Parcel parcel);
+  // A message from block to block has come, or is announced. The block posted for it: the wire moves
+  // the payload there and calls OnMoved. Nothing: the wire keeps the payload until Wire::Move, or
+  // the transport has ended. Internal: what cannot be true.
+  absl::StatusOr<std::optional<std::span<std::byte>>> OnBlock(WorkerId from,
+                                                              const BlockMessage& message);
+  // The number of the next such message on a wire that keeps their order.
+  uint32_t NextBlock(WorkerId from, uint8_t kind) const;
+  // Whether the block of that message is posted.
+  bool IsPosted(WorkerId from, uint8_t kind, uint32_t number) const;
+  void OnMoved(WorkerId from, uint8_t kind, uint32_t number);
+  // The payload of a message has left its block.
+  void OnSent(WorkerId to, uint8_t kind, uint32_t number);
   // The next message of the channel is another than the one expected (which there is): for wires
   // that see this before its payload is there. Ends the transport as OnParcel would.
   void OnMisfit(WorkerId from, MessageKey key, Ownership ownership, size_t bytes);
@@ -106,12 +122,32 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   SlotPool& slot_cells() { return slot_cells_; }
 
  private:
+  struct Sending {
+    MessageKey key;
+    Done sent;
+    bool ended = false;
+  };
+  struct Receiving {
+    bool is_posted = false;
+    bool has_come = false;
+    bool ended = false;
+    MessageKey key;  // if posted, as the next two
+    std::span<std::byte> block;
+    Done arrived;
+    BlockMessage message;  // if it has come
+  };
   struct Channel {  // one per peer and kind, both directions
     int credit = 0;
     int slots = 0;                 // the peer's, if OnSlots told them: credit is never more
     RingQueue<Parcel> waiting;     // to the peer, without credit: empty while there is any
     RingQueue<Parcel> arrived;     // from the peer, not yet expected: empty if anything is expected
     RingQueue<Expected> expected;  // from the peer, not yet arrived
+    NumberedQueue<Sending> sends;  // to the peer, from block to block
+    NumberedQueue<Receiving> receives;
+    uint32_t posted = 0;  // the number of the next block to be posted
+    uint32_t came = 0;    // so many messages have come
+
+    bool IsEmpty() const { return waiting.empty() && sends.empty(); }
   };
   struct Peer {
     std::array<Channel, kMaxMessageKinds> channels;
@@ -122,6 +158,12 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
     Arrival arrival;
     SharedArrival shared_arrival;
     absl::StatusOr<Buffer> result;
+    Done done;  // or this one
+  };
+  struct Moving {
+    WorkerId from;
+    BlockMessage message;
+    std::span<std::byte> block;
   };
   struct Asked {
     WorkerId to;
@@ -138,6 +180,7 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   };
   struct Runnable {  // what one round of RunCallbacks runs
     std::vector<Ready> ready;
+    std::vector<Moving> moving;
     std::vector<ReadyAnswer> answers;
     std::vector<Question> questions;
   };
@@ -150,7 +193,11 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   void Pump(WorkerId to, uint8_t kind);
   void Spend(WorkerId to, Channel& channel, Parcel parcel);
   bool Match(WorkerId from, Parcel& parcel, Channel& channel);
-  void EndOutOfStep(WorkerId from, const std::string& sent, const Expected& expected);
+  bool Fits(WorkerId from, const Receiving& receiving);
+  void EndOutOfStep(WorkerId from, const std::string& sent, const std::string& awaited);
+  void EndBlocks(Channel& channel, const absl::Status& why);
+  void EndSend(NumberedQueue<Sending>& sends, Sending& sending);
+  void EndUnmet(WorkerId from, bool awaited, MessageKey key);
   void SayGoodbyes();
   // Does it matter to us that this peer is gone?
   bool Needs(const Peer& peer) const { return !peer.said_goodbye && !peer.told_goodbye; }

@@ -44,11 +44,27 @@ absl::Status MailboxTransport::Give(WorkerId to, MessageKey key, Buffer buffer) 
   return Send(to, {key, Ownership::kOwned, std::move(buffer)}, MemoryUse::kSums);
 }
 
+absl::Status MailboxTransport::Send(WorkerId to, MessageKey key, std::span<const std::byte> block,
+                                    Done sent) {
+  if (!HasBlocks()) return Transport::Send(to, key, block, std::move(sent));
+  if (!CanSend(block)) {
+    return InvalidArgument("a message to worker ", to.value, " (", ToString(key), ") of ",
+                           block.size(), " bytes that are not of Allocate");
+  }
+  return mailbox_->Send(to, key, block, std::move(sent));
+}
+
+absl::Status MailboxTransport::Post(WorkerId from, MessageKey key, std::span<std::byte> block,
+                                    Done arrived) {
+  if (!HasBlocks()) return Transport::Post(from, key, block, std::move(arrived));
+  return mailbox_->Post(from, key, block, std::move(arrived));
+}
+
 absl::Status MailboxTransport::SendWord(WorkerId to, MessageKey key) {
   return HasWords() ? mailbox_->SendWord(to, key) : Transport::SendWord(to, key);
 }
 
-absl::Status MailboxTransport::ExpectWord(WorkerId from, MessageKey key, WordArrival arrival) {
+absl::Status MailboxTransport::ExpectWord(WorkerId from, MessageKey key, Done arrival) {
   if (!HasWords()) return Transport::ExpectWord(from, key, std::move(arrival));
   auto word = [arrival = std::move(arrival)](const absl::StatusOr<Buffer>& got) {
     arrival(got.status());

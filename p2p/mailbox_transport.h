@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,8 +26,12 @@ class MailboxTransport : public Transport {
   absl::StatusOr<Buffer> AllocateNumbered(int number, size_t bytes) override;
   absl::Status Share(WorkerId to, MessageKey key, SharedBuffer buffer) override;
   absl::Status Give(WorkerId to, MessageKey key, Buffer buffer) override;
+  absl::Status Send(WorkerId to, MessageKey key, std::span<const std::byte> block,
+                    Done sent) override;
+  absl::Status Post(WorkerId from, MessageKey key, std::span<std::byte> block,
+                    Done arrived) override;
   absl::Status SendWord(WorkerId to, MessageKey key) override;
-  absl::Status ExpectWord(WorkerId from, MessageKey key, WordArrival arrival) override;
+  absl::Status ExpectWord(WorkerId from, MessageKey key, Done arrival) override;
   absl::Status ExpectShared(WorkerId from, MessageKey key, size_t bytes,
                             SharedArrival arrival) override;
   absl::Status ExpectOwned(WorkerId from, MessageKey key, size_t bytes,
@@ -47,13 +52,19 @@ class MailboxTransport : public Transport {
 
   // Can the wire carry this cell as it is? If not, it is copied into an arena.
   virtual bool CanCarry(BufferCell* root) const = 0;
-  // Whether its wire carries words.
+  // Whether its wire carries words; messages from block to block.
   virtual bool HasWords() const { return false; }
+  virtual bool HasBlocks() const { return true; }
+  // Whether its wire can send this block where it lies.
+  virtual bool CanSend(std::span<const std::byte> block) const { return !block.empty(); }
   // Copies the payload of memory from elsewhere into a block of an arena.
   virtual absl::Status CopyIn(const Buffer& into, const std::byte* from) const;
   Mailbox& mailbox() const { return *mailbox_; }
   Arena& MyArena(MemoryUse use) const {
     return use == MemoryUse::kParameters ? *parameters_ : *sums_;
+  }
+  bool IsMine(std::span<const std::byte> block) const {
+    return parameters_->Contains(block) || sums_->Contains(block);
   }
   bool IsMine(const Arena& arena) const {
     return &arena == parameters_.get() || &arena == sums_.get();

@@ -83,7 +83,8 @@ struct TransportStats {
 
 using SharedArrival = std::function<void(absl::StatusOr<SharedBuffer>)>;
 using OwnedArrival = std::function<void(absl::StatusOr<Buffer>)>;
-using WordArrival = std::function<void(absl::Status)>;
+// The end of a message, or the error that ended the transport.
+using Done = std::function<void(const absl::Status&)>;
 // Questions between workers: who waits for whom. Short texts, no credit, no payload.
 using AnswerArrival = std::function<void(absl::StatusOr<std::string>)>;
 using Answerer = std::function<std::string(WorkerId from, const std::string& question)>;
@@ -122,12 +123,25 @@ class Transport {
   // Allocate's (Share: kParameters, Give: kSums), and then counts in bytes_copied.
   virtual absl::Status Give(WorkerId to, MessageKey key, Buffer buffer) = 0;
 
+  // From block to block: both are memory of Allocate, kept until the call's end. The n-th Send of a
+  // channel meets the n-th Post; keys and sizes must be equal, else both workers fail with an
+  // Internal error that names both. A message waits at its sender until its block is posted, or lies
+  // in memory of the transport if it is small. No credit: whoever posts has the memory.
+  //
+  // `sent`: the block may be written again. `arrived`: the payload is in `block`. After an error
+  // `block` may be written to until the transport's end. A kind has messages of this sort alone, or
+  // none. Unimplemented where the transport has only handles.
+  virtual absl::Status Send(WorkerId to, MessageKey key, std::span<const std::byte> block,
+                            Done sent);
+  virtual absl::Status Post(WorkerId from, MessageKey key, std::span<std::byte> block,
+                            Done arrived);
+
   // Words: messages without payload, between workers that share memory. A word takes no credit, and
   // never waits. It says something about shared memory that both ends know by its key. The receiver
   // sees what the sender wrote there before. Unimplemented where no memory is shared. A kind has
   // words alone or none.
   virtual absl::Status SendWord(WorkerId to, MessageKey key);
-  virtual absl::Status ExpectWord(WorkerId from, MessageKey key, WordArrival arrival);
+  virtual absl::Status ExpectWord(WorkerId from, MessageKey key, Done arrival);
   // The memory of `owner` from which it allocates, as this worker maps it. Empty where no memory is
   // shared, and before the owner's memory is known here: it is known when a word about it comes.
   virtual MappedMemory MemoryOf(WorkerId owner, MemoryUse use) {
@@ -149,7 +163,7 @@ class Transport {
   // peer_timeout: Unavailable, "worker 3 …".
   virtual absl::Status status() const = 0;
 
-  // The messages that wait for credit (or a decorator's delay), in order by channel.
+  // The messages that wait for credit, or have not left (or a decorator's delay), in order by channel.
   virtual std::vector<Undelivered> undelivered() const = 0;
   // Whether every message sent so far has left.
   bool drained() const { return undelivered().empty(); }
@@ -175,10 +189,16 @@ class Transport {
   virtual TransportStats stats() const = 0;
 };
 
+inline absl::Status Transport::Send(WorkerId, MessageKey, std::span<const std::byte>, Done) {
+  return absl::UnimplementedError("it has no messages from block to block");
+}
+inline absl::Status Transport::Post(WorkerId, MessageKey, std::span<std::byte>, Done) {
+  return absl::UnimplementedError("it has no messages from block to block");
+}
 inline absl::Status Transport::SendWord(WorkerId, MessageKey) {
   return absl::UnimplementedError("words are for workers that share memory");
 }
-inline absl::Status Transport::ExpectWord(WorkerId, MessageKey, WordArrival) {
+inline absl::Status Transport::ExpectWord(WorkerId, MessageKey, Done) {
   return absl::UnimplementedError("words are for workers that share memory");
 }
 

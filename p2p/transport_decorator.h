@@ -7,6 +7,7 @@
 #define RINGZERO_P2P_TRANSPORT_DECORATOR_H_
 
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,8 +34,16 @@ class TransportDecorator : public Transport {
   absl::Status Give(WorkerId to, MessageKey key, Buffer buffer) override {
     return inner_->Give(to, key, std::move(buffer));
   }
+  absl::Status Send(WorkerId to, MessageKey key, std::span<const std::byte> block,
+                    Done sent) override {
+    return inner_->Send(to, key, block, std::move(sent));
+  }
+  absl::Status Post(WorkerId from, MessageKey key, std::span<std::byte> block,
+                    Done arrived) override {
+    return inner_->Post(from, key, block, std::move(arrived));
+  }
   absl::Status SendWord(WorkerId to, MessageKey key) override { return inner_->SendWord(to, key); }
-  absl::Status ExpectWord(WorkerId from, MessageKey key, WordArrival arrival) override {
+  absl::Status ExpectWord(WorkerId from, MessageKey key, Done arrival) override {
     return inner_->ExpectWord(from, key, std::move(arrival));
   }
   MappedMemory MemoryOf(WorkerId owner, MemoryUse use) override {

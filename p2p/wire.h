@@ -7,7 +7,10 @@
 #ifndef RINGZERO_P2P_WIRE_H_
 #define RINGZERO_P2P_WIRE_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 
 #include "absl/status/status.h"
@@ -34,9 +37,36 @@ struct Awaited {
   size_t bytes = 0;
 };
 
+// A message whose payload goes from a block of the sender into one of the receiver. `number` counts
+// the messages of its channel, from 0.
+struct BlockMessage {
+  MessageKey key;
+  uint32_t number = 0;
+  size_t bytes = 0;
+  // Where the payload lies. At the receiver until it is in its block; null: the wire knows it by
+  // `handle`.
+  const std::byte* data = nullptr;
+  void* handle = nullptr;
+  std::shared_ptr<const std::byte[]> copy = nullptr;  // keeps `data`, if it is one
+};
+
 class Wire {
  public:
   virtual ~Wire() = default;
+  // The next two are for wires that have such messages (MailboxTransport::HasBlocks). True: it has
+  // left, and `message.data` may be written again. Else Mailbox::OnSent says so.
+  virtual bool SendBlock(WorkerId to, const BlockMessage& message) {
+    (void)to;
+    (void)message;
+    return true;
+  }
+  // Brings what came into the block that was posted for it, then calls Mailbox::OnMoved. Called
+  // while callbacks run, without a lock.
+  virtual void Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) {
+    (void)from;
+    (void)message;
+    (void)block;
+  }
   virtual void SendParcel(WorkerId to, Parcel parcel) = 0;
   // This worker waits for a message, in the channel's order. For wires that need memory before it
   // comes; they may take it while the channel has free slots (SendCredit tells of each).

@@ -9,6 +9,7 @@
 
 #include <map>
 #include <mutex>
+#include <span>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -29,6 +30,11 @@ class ArenaViews {
   MappedMemory MemoryOf(WorkerId owner, MemoryUse use) const {
     Arena* const arena = Find(owner, use);
     return arena == nullptr ? MappedMemory() : arena->Mapped();
+  }
+  // Likewise; as long as this lives.
+  std::span<const std::byte> BytesOf(WorkerId owner, MemoryUse use) const {
+    const Arena* const arena = Find(owner, use);
+    return arena == nullptr ? std::span<const std::byte>() : arena->memory();
   }
   // Is this a block of one of these very views?
   bool Contains(const ArenaCell& cell) const {

@@ -5,6 +5,7 @@
 #ifndef RINGZERO_P2P_SHM_SHM_PACKET_H_
 #define RINGZERO_P2P_SHM_SHM_PACKET_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "p2p/transport.h"
@@ -12,7 +13,9 @@
 namespace ringzero {
 
 inline constexpr uint32_t kShmMagic = 0x525A5348;  // "RZSH"
-inline constexpr uint32_t kShmVersion = 5;
+inline constexpr uint32_t kShmVersion = 6;
+// A payload up to here is written into the ring, behind its token.
+inline constexpr size_t kShmSmallBytes = 448;
 inline constexpr int kMemoryUses = 2;
 
 // The first packet on a connection, with four descriptors: data and holder counts of the
@@ -27,16 +30,27 @@ struct ShmHello {
 };
 
 // A word of a ring (p2p/shm/shm_rings.h) begins with a token. The text of an abort, a question or
-// an answer (`bytes` of it, at most kMaxTextBytes) fills the words that follow, the last one with
-// zeros.
+// an answer, or a small payload (`bytes` of it, at most kMaxTextBytes) fills the words that follow,
+// the last one with zeros.
 struct ShmToken {
-  enum class Type : uint8_t { kMessage = 1, kCredit, kAbort, kGoodbye, kQuestion, kAnswer, kWord };
+  enum class Type : uint8_t {
+    kMessage = 1,
+    kCredit,
+    kAbort,
+    kGoodbye,
+    kQuestion,
+    kAnswer,
+    kWord,
+    kBlock,  // a payload that lies in a block of the sender
+    kSmall,  // a payload that follows
+    kTaken,  // of a kBlock: it may be written again
+  };
   Type type = Type::kMessage;
   uint8_t kind = 0;       // of a message or a credit
   uint8_t ownership = 0;  // Ownership
   uint8_t use = 0;        // MemoryUse: in which arena the block lies
   int32_t origin = 0;     // whose arena
-  uint32_t block = 0;
+  uint32_t block = 0;    // kTaken: the message's number in its channel
   int32_t code = 0;  // kAbort: absl::StatusCode
   uint64_t tag = 0;  // kQuestion, kAnswer: the question's number
   uint64_t offset = 0;

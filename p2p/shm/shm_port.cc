@@ -32,7 +32,7 @@ ShmHello HelloOf(const ShmPortOptions& options) {
 
 bool HasText(ShmToken::Type type) {
   return type == ShmToken::Type::kAbort || type == ShmToken::Type::kQuestion ||
-         type == ShmToken::Type::kAnswer;
+         type == ShmToken::Type::kAnswer || type == ShmToken::Type::kSmall;
 }
 
 }  // namespace
@@ -67,6 +67,7 @@ ShmPort::ShmPort(ShmEndpoint endpoint, const ShmPortOptions& options)
       hello_deadline_(endpoint.hello_limit),
       hello_limit_(endpoint.hello_limit),
       stopped_(true) {
+  wire_->Attach(mailbox_.get(), {arenas_[0], arenas_[1]});
   for (const WorkerId from : wire_->members()) {
     const bool is_self = from == mailbox_->self();
     inlets_.push_back({.from = from,
@@ -312,6 +313,11 @@ absl::Status ShmPort::TakeToken(Inlet& inlet) {
   if (token.kind >= kMaxMessageKinds) return absl::InternalError("its kind is unknown");
   switch (token.type) {
     case ShmToken::Type::kMessage: return TakeMessage(from, token);
+    case ShmToken::Type::kBlock: return TakeBlock(from, token);
+    case ShmToken::Type::kSmall: return TakeSmall(from, token, inlet.text);
+    case ShmToken::Type::kTaken:
+      mailbox_->OnSent(from, token.kind, token.block);
+      return absl::OkStatus();
     case ShmToken::Type::kCredit: mailbox_->OnCredit(from, token.kind, 1); return absl::OkStatus();
     case ShmToken::Type::kAbort:
       if (token.code < 1 || token.code > kMaxCode)
@@ -331,6 +337,43 @@ absl::Status ShmPort::TakeToken(Inlet& inlet) {
       return absl::OkStatus();
   }
   return absl::InternalError("its type is unknown");
+}
+
+absl::Status ShmPort::TakeBlock(WorkerId from, const ShmToken& token) {
+  if (token.use >= kMemoryUses) return absl::InternalError("it names memory that does not exist");
+  const bool is_own = from == mailbox_->self();
+  const std::span<const std::byte> memory =
+      is_own ? arenas_[token.use]->memory()
+             : views_.BytesOf(from, static_cast<MemoryUse>(token.use));
+  if (token.offset > memory.size() || token.bytes > memory.size() - token.offset) {
+    return Internal("it names ", token.bytes, " bytes at ", token.offset, " of memory that has ",
+                    memory.size());
+  }
+  return Take(from, {.key = {token.kind, token.tag},
+                     .bytes = token.bytes,
+                     .data = memory.data() + token.offset});
+}
+
+absl::Status ShmPort::TakeSmall(WorkerId from, const ShmToken& token, const std::string& payload) {
+  if (payload.size() > kShmSmallBytes) return absl::InternalError("its payload is too large");
+  return Take(from, {.key = {token.kind, token.tag},
+                     .bytes = payload.size(),
+                     .data = reinterpret_cast<const std::byte*>(payload.data())});
+}
+
+absl::Status ShmPort::Take(WorkerId from, BlockMessage message) {
+  const uint8_t kind = message.key.kind;
+  message.number = mailbox_->NextBlock(from, kind);
+  if (message.bytes <= kShmSmallBytes && !mailbox_->IsPosted(from, kind, message.number)) {
+    // The ring's memory is used again.
+    std::shared_ptr<std::byte[]> copy(new std::byte[message.bytes]);
+    std::memcpy(copy.get(), message.data, message.bytes);
+    message.data = copy.get();
+    message.copy = std::move(copy);
+  }
+  RZ_ASSIGN_OR_RETURN(const auto block, mailbox_->OnBlock(from, message));
+  if (block.has_value()) wire_->Move(from, message, *block);
+  return absl::OkStatus();
 }
 
 absl::Status ShmPort::TakeMessage(WorkerId from, const ShmToken& token) {

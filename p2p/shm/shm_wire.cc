@@ -38,14 +38,14 @@ void ShmWire::Publish(RingReader& reader, WorkerId from) {
   if (reader.Publish()) PeerOf(from)->doorbell->Ring();
 }
 
-bool ShmWire::Send(WorkerId to, const ShmToken& token, const std::string& text) {
+bool ShmWire::Send(WorkerId to, const ShmToken& token, std::string_view text) {
   Peer& peer = *PeerOf(to);
   if (Write(peer, token, text) == Written::kDropped) return false;
   peer.doorbell->Ring();
   return true;
 }
 
-ShmWire::Written ShmWire::Write(Peer& peer, const ShmToken& token, const std::string& text) {
+ShmWire::Written ShmWire::Write(Peer& peer, const ShmToken& token, std::string_view text) {
   const std::lock_guard<std::mutex> lock(peer.mutex);
   if (!peer.open) return Written::kDropped;
   const bool behind = !peer.waiting.empty();
@@ -105,6 +105,31 @@ bool ShmWire::HasRoom() {
     if (!peer->waiting.empty() && peer->ring.HasRoom()) return true;
   }
   return false;
+}
+
+bool ShmWire::SendBlock(WorkerId to, const BlockMessage& message) {
+  ShmToken token = {.kind = message.key.kind, .tag = message.key.tag, .bytes = message.bytes};
+  if (message.bytes <= kShmSmallBytes) {
+    token.type = ShmToken::Type::kSmall;
+    Send(to, token, {reinterpret_cast<const char*>(message.data), message.bytes});
+    return true;
+  }
+  const auto arena = std::find_if(arenas_.begin(), arenas_.end(), [&](const Arena* each) {
+    return each->Contains({message.data, message.bytes});
+  });
+  RZ_CHECK(arena != arenas_.end(), ToString(message.key));
+  token.type = ShmToken::Type::kBlock;
+  token.use = static_cast<uint8_t>((*arena)->use());
+  token.offset = static_cast<uint64_t>(message.data - (*arena)->memory().data());
+  Send(to, token);
+  return false;
+}
+
+void ShmWire::Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) {
+  std::memcpy(block.data(), message.data, block.size());
+  mailbox_->OnMoved(from, message.key.kind, message.number);
+  if (message.bytes <= kShmSmallBytes) return;
+  Send(from, {.type = ShmToken::Type::kTaken, .kind = message.key.kind, .block = message.number});
 }
 
 void ShmWire::SendParcel(WorkerId to, Parcel parcel) {

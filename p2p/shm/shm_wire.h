@@ -9,13 +9,18 @@
 #ifndef RINGZERO_P2P_SHM_SHM_WIRE_H_
 #define RINGZERO_P2P_SHM_SHM_WIRE_H_
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "p2p/arena.h"
+#include "p2p/mailbox.h"
 #include "p2p/ring_queue.h"
 #include "p2p/shm/shm_packet.h"
 #include "p2p/shm/shm_rings.h"
@@ -27,6 +32,14 @@ class ShmWire final : public Wire {
  public:
   ShmWire(WorkerId self, std::vector<WorkerId> members, std::shared_ptr<ShmRings> rings);
 
+  // Before the first block. `arenas`: what blocks are sent from, by MemoryUse.
+  void Attach(Mailbox* mailbox, const std::array<const Arena*, kMemoryUses>& arenas) {
+    mailbox_ = mailbox;
+    arenas_ = arenas;
+  }
+
+  bool SendBlock(WorkerId to, const BlockMessage& message) override;
+  void Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) override;
   void SendParcel(WorkerId to, Parcel parcel) override;
   // Does not wake a sleeper that has credit left: it reads this with the next word that wakes it.
   void SendCredit(WorkerId to, uint8_t kind) override;
@@ -86,9 +99,9 @@ class ShmWire final : public Wire {
   // kDropped: the peer is gone. kBehind: what waited before it may have left with it, or it waits
   // with that: the reader must be woken for whatever it was.
   enum class Written { kDropped, kAlone, kBehind };
-  Written Write(Peer& peer, const ShmToken& token, const std::string& text);  // wakes nobody
+  Written Write(Peer& peer, const ShmToken& token, std::string_view text);  // wakes nobody
   // False when it is dropped.
-  bool Send(WorkerId to, const ShmToken& token, const std::string& text = "");
+  bool Send(WorkerId to, const ShmToken& token, std::string_view text = "");
   void Put(Peer& peer, const RingWord& word);  // peer.mutex held, as the next two
   bool Flush(Peer& peer);
   void Drop(Peer& peer);
@@ -97,6 +110,8 @@ class ShmWire final : public Wire {
   int MemberOf(WorkerId worker) const;
 
   const WorkerId self_;
+  std::array<const Arena*, kMemoryUses> arenas_{};
+  Mailbox* mailbox_ = nullptr;
   const std::vector<WorkerId> members_;
   const int member_;                       // this worker
   const std::shared_ptr<ShmRings> rings_;  // shared by all transports of a process, in tests

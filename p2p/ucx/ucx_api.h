@@ -26,7 +26,7 @@ namespace ringzero {
   F(ucp_worker_get_efd) F(ucp_worker_arm) F(ucp_worker_progress)                                \
   F(ucp_ep_create) F(ucp_ep_close_nbx) F(ucp_ep_query)                                          \
   F(ucp_mem_map) F(ucp_mem_unmap) F(ucp_mem_query)                                              \
-  F(ucp_am_send_nbx)                                                                            \
+  F(ucp_am_send_nbx) F(ucp_am_recv_data_nbx) F(ucp_am_data_release)                             \
   F(ucp_tag_send_nbx) F(ucp_tag_recv_nbx) F(ucp_tag_probe_nb) F(ucp_tag_msg_recv_nbx)           \
   F(ucp_request_check_status) F(ucp_request_cancel) F(ucp_request_free)
 // clang-format on

@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -148,6 +151,81 @@ void UcxLinks::SayHello() {
     operation.text.assign(reinterpret_cast<const char*>(&hello), sizeof(hello));
     SendOperation(peer, operation, BytesOf(operation.text));
   }
+}
+
+// To itself: nobody's lock is held.
+void UcxLinks::SendOwn(const BlockMessage& message) {
+  const auto block = mailbox_->OnBlock(self_, message);
+  if (!block.ok()) return mailbox_->Fail(block.status());
+  if (block->has_value()) Fetch(self_, message, **block);
+}
+
+bool UcxLinks::SendBlock(WorkerId to, const BlockMessage& message) {
+  if (to == self_) {
+    SendOwn(message);
+    return false;
+  }
+  Peer& peer = peers_[to.value];
+  if (peer.gone) return false;
+  Operation& operation = TakeOperation(Operation::Kind::kBlock, to);
+  UcxHeader& header = operation.header;
+  header = HeaderTo(peer, UcxType::kBlock);
+  header.tag = message.key.tag;
+  header.bytes = message.bytes;
+  header.number = message.number;
+  header.kind = message.key.kind;
+  const bool small = message.bytes <= kUcxSmallBytes && options_.memory == MemoryKind::kHost;
+  // Credit rides on whole headers alone.
+  const bool is_short = small && header.credits == decltype(header.credits){};
+  const UcxWorker::Fate fate = worker_->SendMessage(
+      to.value,
+      {.header = is_short ? PackBlock(header, operation.block_header)
+                          : std::as_bytes(std::span(&header, 1)),
+       .data = {message.data, message.bytes},
+       .operation = &operation,
+       .offer = !small});
+  if (fate == UcxWorker::Fate::kUnderWay) {
+    ++peer.sends_under_way;
+    return false;
+  }
+  FreeOperation(operation);
+  if (fate == UcxWorker::Fate::kDone) return true;
+  Suspect(peer, Internal("UCX refuses ", ToString(message.key)));
+  return false;
+}
+
+void UcxLinks::Fetch(WorkerId from, const BlockMessage& message, std::span<std::byte> block) {
+  const Ended ended = {from, message.key.kind, message.number};
+  if (message.data != nullptr) {
+    std::memcpy(block.data(), message.data, block.size());
+    ended_.push_back(ended);
+    if (from == self_) ended_.push_back({from, ended.kind, ended.number, true});
+    return;
+  }
+  Peer& peer = peers_[from.value];
+  std::erase(peer.offers, message.handle);
+  if (peer.closed) return;
+  Operation& fetch = TakeOperation(Operation::Kind::kFetch, from);
+  fetch.header = UcxHeader();
+  fetch.header.kind = ended.kind;
+  fetch.header.number = ended.number;
+  fetch.header.bytes = block.size();
+  ++receives_under_way_;
+  const UcxWorker::Fate fate = worker_->Fetch(message.handle, block, &fetch);
+  if (fate == UcxWorker::Fate::kUnderWay) return;
+  OnDone(fetch,
+         fate == UcxWorker::Fate::kDone ? absl::OkStatus()
+                                        : absl::InternalError("it cannot be fetched"),
+         block.size());
+}
+
+void UcxLinks::TellDone() {
+  for (size_t i = 0; i < ended_.size(); ++i) {
+    const Ended each = ended_[i];
+    each.has_left ? mailbox_->OnSent(each.peer, each.kind, each.number)
+                  : mailbox_->OnMoved(each.peer, each.kind, each.number);
+  }
+  ended_.clear();
 }
 
 void UcxLinks::SendParcel(WorkerId to, Parcel parcel) {
@@ -298,6 +376,10 @@ void UcxLinks::OnDone(UcxOperation& done, const absl::Status& status, size_t byt
     if (mailbox_ != nullptr) Deliver(peer, kind);
     return;
   }
+  if (operation.kind == Operation::Kind::kFetch) return OnFetched(operation, status, bytes);
+  if (operation.kind == Operation::Kind::kBlock && status.ok()) {
+    ended_.push_back({peer.worker, operation.header.kind, operation.header.number, true});
+  }
   if (!status.ok()) Suspect(peer, Annotate(status, "sending"));
   if (operation.kind == Operation::Kind::kHeartbeat) {
     peer.heartbeat_under_way = false;
@@ -309,6 +391,24 @@ void UcxLinks::OnDone(UcxOperation& done, const absl::Status& status, size_t byt
   }
   FreeOperation(operation);
   SayDueGoodbye(peer);
+}
+
+void UcxLinks::OnFetched(Operation& fetch, const absl::Status& status, size_t bytes) {
+  Peer& peer = peers_[fetch.peer.value];
+  const UcxHeader header = fetch.header;
+  FreeOperation(fetch);
+  --receives_under_way_;
+  if (peer.announced > 0) --peer.announced;  // a farewell may have said that nothing comes
+  clean_up_due_ = true;                      // there may be last words
+  if (status.ok() && bytes == header.bytes) {
+    ended_.push_back({peer.worker, header.kind, header.number});
+    return;
+  }
+  const std::string what =
+      absl::StrCat("receiving message ", header.number, " of kind ", static_cast<int>(header.kind));
+  if (MayBeItsEnd(status)) return Suspect(peer, Annotate(status, what));
+  failed_ =
+      Annotate(status.ok() ? absl::InternalError("its payload has another size") : status, what);
 }
 
 void UcxLinks::OnBroken(int worker, const absl::Status&) {
@@ -344,8 +444,10 @@ void UcxLinks::GiveUp(WorkerId worker) {
 
 void UcxLinks::CleanUp() {
   if (!std::exchange(clean_up_due_, false)) return;
+  if (!failed_.ok()) mailbox_->Fail(std::exchange(failed_, absl::OkStatus()));
   for (const WorkerId worker : broken_) mailbox_->OnDisconnect(worker);
   broken_.clear();
+  for (Peer& peer : peers_) TakeLastWords(peer);
   for (Peer& peer : peers_) {
     if (!peer.here || !(peer.gone || peer.silent) || peer.closed) continue;
     CancelReceives(peer);
@@ -366,7 +468,11 @@ void UcxLinks::CancelReceives(Peer& peer) {
 }
 
 void UcxLinks::Shut() {
-  for (Peer& peer : peers_) CancelReceives(peer);
+  for (Peer& peer : peers_) {
+    CancelReceives(peer);
+    for (void* const offer : peer.offers) worker_->Decline(offer);
+    peer.offers.clear();
+  }
   worker_->DropUnexpected();
 }
 

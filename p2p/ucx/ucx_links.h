@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,6 +42,9 @@ class UcxLinks final : public UcxListener {
   void SayHello();
 
   // Wire's words.
+  // True: it has left, as Wire::SendBlock says.
+  bool SendBlock(WorkerId to, const BlockMessage& message);
+  void Fetch(WorkerId from, const BlockMessage& message, std::span<std::byte> block);
   void SendParcel(WorkerId to, Parcel parcel);
   void Await(WorkerId from, const Awaited& awaited);
   void SendCredit(WorkerId to, uint8_t kind);
@@ -53,6 +57,8 @@ class UcxLinks final : public UcxListener {
   void SendText(WorkerId to, Text text);
   void SendGoodbye(WorkerId to);
 
+  // Tells the mailbox of the blocks that have been filled, or have left: without its lock.
+  void TellDone();
   // Tells the mailbox of the credit that came with messages while there was other credit left:
   // after the messages have been handed on, which should not wait for that.
   void GrantCredits();
@@ -103,18 +109,19 @@ class UcxLinks final : public UcxListener {
   const std::string& Lanes(WorkerId peer) const { return peers_[peer.value].lanes; }
   void ReadLanes();
 
-  void OnMessage(const Message& message) override;
+  bool OnMessage(const Message& message) override;
   void OnDone(UcxOperation& operation, const absl::Status& status, size_t bytes) override;
   void OnBroken(int peer, const absl::Status& why) override;
 
  private:
   // A send with what it needs until it is over, or a posted receive.
   struct Operation final : UcxOperation {
-    enum class Kind { kMessage, kPayload, kReceive, kHeartbeat };
+    enum class Kind { kMessage, kPayload, kReceive, kHeartbeat, kBlock, kFetch };
     Kind kind = Kind::kMessage;
     WorkerId peer;
     UcxHeader header;             // kReceive: kind and number alone
     UcxShortHeader short_header;  // what is sent of it, perhaps
+    UcxBlockHeader block_header;  // or this
     Buffer buffer;
     std::string text;
   };
@@ -142,6 +149,14 @@ class UcxLinks final : public UcxListener {
     uint32_t delivered = 0;          // number of the next one that the mailbox gets
     uint32_t freed = 0;              // slots that were given back
     bool large = false;              // the last message
+    uint32_t next_block = 0;         // behind the last message from block to block
+  };
+  // A message from block to block that has left (`peer` receives it), or has come.
+  struct Ended {
+    WorkerId peer;
+    uint8_t kind = 0;
+    uint32_t number = 0;
+    bool has_left = false;
   };
   struct Outgoing {
     uint32_t slots = 0;  // the peer's
@@ -165,6 +180,7 @@ class UcxLinks final : public UcxListener {
     uint64_t credits_since = 0;  // the step of the first of them
     int sends_under_way = 0;
     int announced = 0;  // messages that were announced and are not delivered
+    std::vector<void*> offers;  // of those, the ones whose blocks are not posted yet
     uint64_t pass_out = 0, pass_in = 0, nonce = 0;
     std::array<uint8_t, kMaxMessageKinds> credits{};  // to be sent
     std::array<Outgoing, kMaxMessageKinds> out;
@@ -202,6 +218,9 @@ class UcxLinks final : public UcxListener {
   absl::Status CheckHello(const UcxHello& hello) const;
   void TakeRefusal(const Message& message, const UcxHeader& header);
   absl::Status TakeCredits(Peer& peer, const UcxHeader& header);
+  void SendOwn(const BlockMessage& message);
+  absl::StatusOr<bool> TakeBlock(Peer& peer, const UcxHeader& header, const Message& message);
+  void OnFetched(Operation& fetch, const absl::Status& status, size_t bytes);
   absl::Status TakeAnnouncement(Peer& peer, const UcxHeader& header,
                                 std::span<const std::byte> data);
   void Advance(Peer& peer, uint8_t kind);
@@ -221,10 +240,12 @@ class UcxLinks final : public UcxListener {
   std::deque<Operation> operations_;
   std::vector<Operation*> free_operations_;
   std::vector<Buffer> kept_;  // of receives that failed: UCX may write to them until its end
+  std::vector<Ended> ended_;  // the mailbox is to be told of
   std::vector<std::pair<WorkerId, uint8_t>> granted_;  // whose Outgoing::granted is not 0
   bool credits_due_ = false;
   uint64_t step_ = 0;
   bool clean_up_due_ = false;
+  absl::Status failed_;  // for CleanUp
   int hellos_under_way_ = 0;
   int receives_under_way_ = 0;
   std::vector<WorkerId> broken_;  // in the order in which they broke; CleanUp tells the mailbox

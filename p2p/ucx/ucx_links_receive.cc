@@ -22,26 +22,72 @@ Ownership OwnershipOf(const UcxHeader& header) {
 
 }  // namespace
 
-void UcxLinks::OnMessage(const Message& message) {
-  if (mailbox_ == nullptr) return;  // UCX moves messages at a worker's end, too, begun or not
+bool UcxLinks::OnMessage(const Message& message) {
+  if (mailbox_ == nullptr) return false;  // UCX moves messages at a worker's end, too
   std::optional<UcxHeader> unpacked = Unpack(message.header, message.data.size());
-  if (!unpacked.has_value()) return;
+  if (!unpacked.has_value()) return false;
   UcxHeader& header = *unpacked;
-  if (header.type == UcxType::kHello) return TakeHello(message, header);
-  if (header.type == UcxType::kRefusal) return TakeRefusal(message, header);
+  if (header.type == UcxType::kHello) TakeHello(message, header);
+  if (header.type == UcxType::kRefusal) TakeRefusal(message, header);
+  if (header.type == UcxType::kHello || header.type == UcxType::kRefusal) return false;
   const bool known = header.from < peers_.size() && peers_[header.from].here &&
                      header.pass == peers_[header.from].pass_in;
-  if (!known) return;  // a stranger: not heard, and not our death
+  if (!known) return false;  // a stranger: not heard, and not our death
   Peer& peer = peers_[header.from];
   peer.heard = true;
   if (message.header.size() == sizeof(UcxShortHeader)) {
     header.number = WholeNumber(header.number, peer.in[header.kind].delivered);
   }
+  const absl::StatusOr<bool> kept = TakeBlock(peer, header, message);
   absl::Status taken = TakeCredits(peer, header);
   if (header.type != UcxType::kParcel) GrantCredits();  // it may be a last word
-  if (taken.ok()) taken = Take(peer, header, message.data);
-  if (taken.ok()) return;
-  mailbox_->Fail(Annotate(taken, absl::StrCat("a message of worker ", header.from, " over ucx")));
+  if (taken.ok()) taken = header.type == UcxType::kBlock ? kept.status()
+                                                         : Take(peer, header, message.data);
+  if (!taken.ok()) {
+    mailbox_->Fail(Annotate(taken, absl::StrCat("a message of worker ", header.from, " over ucx")));
+  }
+  return kept.ok() && *kept;
+}
+
+// Whether the message's offer is kept. Another message than one from block to block: no.
+absl::StatusOr<bool> UcxLinks::TakeBlock(Peer& peer, const UcxHeader& header,
+                                         const Message& message) {
+  if (header.type != UcxType::kBlock) return false;
+  if (header.kind >= kMaxMessageKinds) return absl::InternalError("its kind is unknown");
+  if (!peer.greeted) return absl::InternalError("it comes before a hello");
+  Incoming& in = peer.in[header.kind];
+  const bool small = header.bytes <= kUcxSmallBytes && options_.memory == MemoryKind::kHost;
+  const size_t bytes = small ? message.data.size() : message.offered_bytes;
+  if (bytes != header.bytes || small != (message.offer == nullptr)) {
+    return Internal("it says ", header.bytes, " bytes and brings ", message.data.size(),
+                    " and offers ", message.offered_bytes);
+  }
+  BlockMessage block = {.key = {header.kind, header.tag},
+                        .number = header.number,
+                        .bytes = header.bytes,
+                        .handle = message.offer};
+  constexpr uint32_t kHalf = 1 << 15;  // of the numbers that a short header tells apart
+  if (message.header.size() == sizeof(UcxBlockHeader)) {
+    block.number = WholeNumber(header.number, in.next_block - kHalf);
+  }
+  in.next_block = block.number + 1;
+  if (small) {
+    block.data = message.data.data();
+    if (!mailbox_->IsPosted(peer.worker, header.kind, block.number)) {
+      // UCX uses this memory again.
+      std::shared_ptr<std::byte[]> copy(new std::byte[block.bytes]);
+      std::memcpy(copy.get(), block.data, block.bytes);
+      block.data = copy.get();
+      block.copy = std::move(copy);
+    }
+  }
+  RZ_ASSIGN_OR_RETURN(const auto into, mailbox_->OnBlock(peer.worker, block));
+  if (!small) {
+    ++peer.announced;
+    if (!into.has_value()) peer.offers.push_back(message.offer);
+  }
+  if (into.has_value()) Fetch(peer.worker, block, *into);
+  return !small;
 }
 
 absl::Status UcxLinks::CheckHello(const UcxHello& hello) const {

@@ -27,7 +27,7 @@
 namespace ringzero {
 
 inline constexpr uint32_t kUcxMagic = 0x585a5552;  // "RUZX"
-inline constexpr uint32_t kUcxVersion = 4;
+inline constexpr uint32_t kUcxVersion = 5;
 
 // A worker tells these bytes at the rendezvous, in front of its address: random, new in each start.
 inline constexpr size_t kUcxNonceBytes = 16;
@@ -47,6 +47,7 @@ enum class UcxType : uint8_t {
   kHeartbeat,     // nothing
   kFarewell,      // the last word; code = 1 after a goodbye, else this worker ends without one
   kFarewellSeen,  // its answer
+  kBlock,         // a message from block to block: its payload, or the offer of it
 };
 
 struct UcxHeader {
@@ -99,6 +100,38 @@ inline std::span<const std::byte> Pack(const UcxHeader& header, bool with_payloa
   return memory;
 }
 
+// The header of a small message from block to block, whose payload is behind it. As short for the
+// same reason.
+//
+//   pass | from: 8 bytes; tag: 8; then from the lowest bit: number 16, kind 8
+using UcxBlockHeader = std::array<std::byte, 19>;
+
+inline std::span<const std::byte> PackBlock(const UcxHeader& header, UcxBlockHeader& memory) {
+  const uint64_t pass_and_from = header.pass | header.from;
+  const auto number = static_cast<uint16_t>(header.number);
+  std::memcpy(memory.data(), &pass_and_from, 8);
+  std::memcpy(memory.data() + 8, &header.tag, 8);
+  std::memcpy(memory.data() + 16, &number, 2);
+  std::memcpy(memory.data() + 18, &header.kind, 1);
+  return memory;
+}
+
+inline UcxHeader UnpackBlock(std::span<const std::byte> bytes, size_t payload_bytes) {
+  UcxHeader header;
+  uint64_t pass_and_from = 0;
+  uint16_t number = 0;
+  std::memcpy(&pass_and_from, bytes.data(), 8);
+  std::memcpy(&header.tag, bytes.data() + 8, 8);
+  std::memcpy(&number, bytes.data() + 16, 2);
+  std::memcpy(&header.kind, bytes.data() + 18, 1);
+  header.pass = pass_and_from & ~uint64_t{0xffff};
+  header.from = static_cast<uint16_t>(pass_and_from);
+  header.number = number;
+  header.bytes = payload_bytes;
+  header.type = UcxType::kBlock;
+  return header;
+}
+
 // The header of a message with so many bytes behind it; of a short one, `number` is modulo 2^16.
 // Nothing if it is too short to be one.
 inline std::optional<UcxHeader> Unpack(std::span<const std::byte> bytes, size_t payload_bytes) {
@@ -107,6 +140,7 @@ inline std::optional<UcxHeader> Unpack(std::span<const std::byte> bytes, size_t 
     std::memcpy(&header, bytes.data(), sizeof(header));
     return header;
   }
+  if (bytes.size() == sizeof(UcxBlockHeader)) return UnpackBlock(bytes, payload_bytes);
   if (bytes.size() != sizeof(UcxShortHeader)) return std::nullopt;
   uint64_t pass_and_from = 0;
   uint32_t rest = 0;

@@ -45,13 +45,15 @@ std::string AddressKey(WorkerId worker, AddressFor whom) {
 std::string AddressHeader() { return absl::StrCat("ringzero ucx ", kUcxVersion, "\n"); }
 
 struct Command {
-  enum class Kind { kParcel, kAwait, kCredit, kText, kGoodbye };
+  enum class Kind { kParcel, kBlock, kFetch, kAwait, kCredit, kText, kGoodbye };
   Kind kind = Kind::kCredit;
   WorkerId worker;
   Parcel parcel;             // kParcel
   Awaited awaited;           // kAwait
   uint8_t message_kind = 0;  // kCredit
   UcxLinks::Text text;       // kText
+  BlockMessage block;        // kBlock, kFetch
+  std::span<std::byte> into;  // kFetch
 };
 
 class Port;
@@ -80,6 +82,15 @@ class Port final : public UcxPort {
   void Stop() override;
   std::string LinkTo(WorkerId to) const override;
 
+  bool SendBlock(WorkerId to, const BlockMessage& message) override {
+    if (MaySendAtOnce(to)) return links_.SendBlock(to, message);
+    Push({.kind = Command::Kind::kBlock, .worker = to, .block = message});
+    return false;
+  }
+  void Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) override {
+    if (running_callbacks_of == this) return links_.Fetch(from, message, block);
+    Push({.kind = Command::Kind::kFetch, .worker = from, .block = message, .into = block});
+  }
   void SendParcel(WorkerId to, Parcel parcel) override {
     if (SendAtOnce(to, parcel)) return;
     Push({.kind = Command::Kind::kParcel, .worker = to, .parcel = std::move(parcel)});
@@ -108,6 +119,7 @@ class Port final : public UcxPort {
   }
 
  private:
+  bool MaySendAtOnce(WorkerId to) const;
   bool SendAtOnce(WorkerId to, Parcel& parcel);
   void Push(Command command);
   void PushText(WorkerId to, UcxLinks::Text text) {
@@ -262,7 +274,9 @@ void Port::Push(Command command) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!open_) return;
-    if (command.kind == Command::Kind::kParcel) parcels_wait_.store(true);
+    const bool sends =
+        command.kind == Command::Kind::kParcel || command.kind == Command::Kind::kBlock;
+    if (sends) parcels_wait_.store(true);
     commands_.push_back(std::move(command));
     has_commands_.store(true, std::memory_order_release);
   }
@@ -280,6 +294,11 @@ void Port::Run(Command& command) {
   switch (command.kind) {
     case Command::Kind::kParcel:
       return links_.SendParcel(command.worker, std::move(command.parcel));
+    case Command::Kind::kBlock:
+      if (!links_.SendBlock(command.worker, command.block)) return;
+      return mailbox_->OnSent(command.worker, command.block.key.kind, command.block.number);
+    case Command::Kind::kFetch:
+      return links_.Fetch(command.worker, command.block, command.into);
     case Command::Kind::kAwait: return links_.Await(command.worker, command.awaited);
     case Command::Kind::kCredit: return links_.SendCredit(command.worker, command.message_kind);
     case Command::Kind::kText: return links_.SendText(command.worker, std::move(command.text));
@@ -303,9 +322,12 @@ bool Port::RunCommands() {
 // What a callback sends leaves at once, unless what was sent before still waits: this is the
 // message thread, between two words. The mailbox' lock is held, which a parcel to another worker
 // needs not.
+bool Port::MaySendAtOnce(WorkerId to) const {
+  return running_callbacks_of == this && to != options_.seat.self && !parcels_wait_.load();
+}
+
 bool Port::SendAtOnce(WorkerId to, Parcel& parcel) {
-  if (running_callbacks_of != this || to == options_.seat.self) return false;
-  if (parcels_wait_.load()) return false;
+  if (!MaySendAtOnce(to)) return false;
   links_.SendParcel(to, std::move(parcel));
   return true;
 }
@@ -327,6 +349,7 @@ bool Port::Move() {
 bool Port::Turn() {
   bool any = RunCommands();
   if (Move()) any = true;
+  links_.TellDone();
   if (callbacks_due_.load() && callbacks_due_.exchange(false)) {
     running_callbacks_of = this;
     mailbox_->RunCallbacks();
@@ -335,6 +358,7 @@ bool Port::Turn() {
   }
   links_.GrantCredits();
   if (RunCommands()) any = true;
+  links_.TellDone();
   idle_turns_ = any ? 0 : std::min(idle_turns_ + 1, kIdleTurns);
   links_.SendCredits(++steps_);
   links_.CleanUp();

@@ -200,6 +200,7 @@ struct UcxWorker::State {
   static void OnSent(void* request, ucs_status_t status, void* cookie);
   static void OnReceived(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
                          void* cookie);
+  static void OnFetched(void* request, ucs_status_t status, size_t bytes, void* cookie);
   static void OnError(void* arg, ucp_ep_h handle, ucs_status_t status);
 
   absl::Status Start();
@@ -229,8 +230,10 @@ ucs_status_t UcxWorker::State::OnMessage(void* arg, const void* header, size_t h
   auto* state = static_cast<State*>(arg);
   UcxListener::Message message;
   message.header = {static_cast<const std::byte*>(header), header_bytes};
-  // Large data by rendezvous is nothing that we send: without them the message is malformed.
-  if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0) {
+  if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
+    message.offer = data;
+    message.offered_bytes = bytes;
+  } else {
     message.data = {static_cast<const std::byte*>(data), bytes};
     // All of it comes from another core's cache: at once, not the header first.
     for (size_t at = 0; at < std::min(bytes, kPrefetchBytes); at += kPayloadAlignment) {
@@ -238,8 +241,7 @@ ucs_status_t UcxWorker::State::OnMessage(void* arg, const void* header, size_t h
     }
   }
   if ((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0) message.reply = param->reply_ep;
-  state->listener->OnMessage(message);
-  return UCS_OK;
+  return state->listener->OnMessage(message) ? UCS_INPROGRESS : UCS_OK;
 }
 
 void UcxWorker::State::OnSent(void* request, ucs_status_t status, void* cookie) {
@@ -254,6 +256,12 @@ void UcxWorker::State::OnReceived(void* request, ucs_status_t status,
   auto* operation = static_cast<UcxOperation*>(cookie);
   operation->request = nullptr;
   operation->listener->OnDone(*operation, StatusOf(status), status == UCS_OK ? info->length : 0);
+}
+
+void UcxWorker::State::OnFetched(void* request, ucs_status_t status, size_t bytes, void* cookie) {
+  LoadedUcx().ucp_request_free(request);
+  auto* operation = static_cast<UcxOperation*>(cookie);
+  operation->listener->OnDone(*operation, StatusOf(status), bytes);
 }
 
 void UcxWorker::State::OnError(void* arg, ucp_ep_h, ucs_status_t status) {
@@ -444,17 +452,32 @@ UcxWorker::Fate UcxWorker::SendMessage(int peer, const Send& send) {
   const State::Endpoint& endpoint = state_->endpoints[peer];
   if (endpoint.broken || endpoint.handle == nullptr) return Fate::kFailed;
   ucp_request_param_t param = {};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                       UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  if (send.offer) {
+    param = state_->Payload(send.data.data(), send.operation);
+    param.op_attr_mask |= UCP_OP_ATTR_FLAG_MULTI_SEND;  // for bandwidth
+  } else {
+    param.op_attr_mask =
+        UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+    param.user_data = send.operation;
+    param.memory_type = UCS_MEMORY_TYPE_HOST;
+  }
+  param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
   param.cb.send = State::OnSent;
-  param.user_data = send.operation;
-  param.memory_type = UCS_MEMORY_TYPE_HOST;
-  param.flags = UCP_AM_SEND_FLAG_EAGER;
+  param.flags = send.offer ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER;
   if (send.wanted == Wanted::kReply) param.flags |= UCP_AM_SEND_FLAG_REPLY;
   return state_->FateOf(LoadedUcx().ucp_am_send_nbx(endpoint.handle, kMessageId, send.header.data(),
                                                     send.header.size(), send.data.data(),
                                                     send.data.size(), &param));
 }
+
+UcxWorker::Fate UcxWorker::Fetch(void* offer, std::span<std::byte> into, UcxOperation* operation) {
+  ucp_request_param_t param = state_->Payload(into.data(), operation);
+  param.cb.recv_am = State::OnFetched;
+  return state_->FateOf(LoadedUcx().ucp_am_recv_data_nbx(state_->worker, offer, into.data(),
+                                                         into.size(), &param));
+}
+
+void UcxWorker::Decline(void* offer) { LoadedUcx().ucp_am_data_release(state_->worker, offer); }
 
 void UcxWorker::Reply(void* reply, std::span<const std::byte> header) {
   ucp_request_param_t param = {};

@@ -50,11 +50,14 @@ class UcxListener {
     std::span<const std::byte> header;
     std::span<const std::byte> data;
     void* reply = nullptr;  // for UcxWorker::Reply, if the sender asked for it
+    // Its data are still at the sender: for UcxWorker::Fetch. So many bytes.
+    void* offer = nullptr;
+    size_t offered_bytes = 0;
   };
 
   virtual ~UcxListener() = default;
-  // An active message; gone when this returns.
-  virtual void OnMessage(const Message& message) = 0;
+  // An active message; gone when this returns. True: its offer is kept, for Fetch or Decline.
+  virtual bool OnMessage(const Message& message) = 0;
   // A send or a receive that was under way is over. `bytes` of a receive are what came. Cancelled,
   // Internal when more came than there was room for, else Unavailable.
   virtual void OnDone(UcxOperation& operation, const absl::Status& status, size_t bytes) = 0;
@@ -83,6 +86,7 @@ class UcxWorker {
     std::span<const std::byte> data;
     UcxOperation* operation = nullptr;
     Wanted wanted = Wanted::kNothing;
+    bool offer = false;  // the data stay here until the receiver fetches them
   };
   struct Tagged {
     uint64_t tag = 0;
@@ -108,8 +112,11 @@ class UcxWorker {
   // end.
   absl::Status Register(std::span<std::byte> memory);
 
-  // An active message: eager, so for small data alone.
+  // An active message: eager, so for small data alone, unless it is an offer.
   Fate SendMessage(int peer, const Send& send);
+  // Fetches what was offered into `into`, which has as many bytes. Ends the offer.
+  Fate Fetch(void* offer, std::span<std::byte> into, UcxOperation* operation);
+  void Decline(void* offer);
   // To a stranger who asked for a reply; the header alone, which is copied.
   void Reply(void* reply, std::span<const std::byte> header);
   Fate SendTagged(int peer, const Tagged& send);

@@ -93,31 +93,100 @@ class Player {
   std::atomic<bool> failed_{false};
 };
 
-class Allocations : public testing::TestWithParam<Mode> {};
+// One end of two that send each other a small and a large payload, from block to block.
+class BlockPlayer {
+ public:
+  explicit BlockPlayer(Transport& transport)
+      : transport_(transport), other_(1 - transport.self().value) {
+    for (const int values : {16, 2000}) {
+      from_.push_back(Filled(transport, MemoryUse::kSums, values, 0));
+      to_.push_back(Filled(transport, MemoryUse::kSums, values, 0));
+    }
+  }
+
+  void PostNext() {
+    Call(transport_.Post(other_, {0, posted_}, to_[0].as<std::byte>(), [this](auto& end) {
+      Call(end);
+    }));
+    Call(transport_.Post(other_, {1, posted_++}, to_[1].as<std::byte>(), [this](auto& end) {
+      Call(end);
+      if (end.ok()) Take();
+    }));
+  }
+  void Serve() {
+    const uint64_t turn = served_++;
+    for (const uint8_t kind : {0, 1}) {
+      Call(transport_.Send(other_, {kind, turn}, from_[kind].as<std::byte>(), [this](auto& end) {
+        Call(end);
+      }));
+    }
+  }
+  uint64_t rounds() const { return done_; }
+  bool failed() const { return failed_; }
+
+ private:
+  void Call(const absl::Status& status) {
+    if (!status.ok()) failed_ = true;
+  }
+  void Take() {
+    if (posted_ < kWarmUp + kRounds) PostNext();
+    if (served_ < kWarmUp + kRounds) Serve();
+    ++done_;
+  }
+
+  Transport& transport_;
+  const WorkerId other_;
+  std::vector<Buffer> from_, to_;
+  uint64_t posted_ = 0;
+  uint64_t served_ = 0;
+  std::atomic<uint64_t> done_{0};
+  std::atomic<bool> failed_{false};
+};
+
+class Allocations : public testing::TestWithParam<Mode> {
+ protected:
+  Cluster Make() const {
+    TransportOptions options = SmallOptions();
+    options.progress = GetParam().progress;
+    return MakeCluster(GetParam().transports, {options, options});
+  }
+  // After the warm-up.
+  template <typename Each>
+  static void ExpectNone(Cluster& cluster, const Each& first, const Each& second) {
+    const auto reach = [&](uint64_t rounds) {
+      const auto end = std::chrono::steady_clock::now() + kDeadline;
+      while (std::min(first.rounds(), second.rounds()) < rounds && !first.failed() &&
+             !second.failed()) {
+        if (std::chrono::steady_clock::now() > end) return false;
+        const bool busy = cluster[0].Poll() | cluster[1].Poll();
+        if (!busy) std::this_thread::yield();
+      }
+      return !first.failed() && !second.failed();
+    };
+    ASSERT_TRUE(reach(kWarmUp));
+    const uint64_t before = allocations;
+    ASSERT_TRUE(reach(kWarmUp + kRounds));
+    EXPECT_EQ(allocations - before, 0u);
+  }
+};
 
 TEST_P(Allocations, AMessageNeedsNone) {
-  TransportOptions options = SmallOptions();
-  options.progress = GetParam().progress;
-  Cluster cluster = MakeCluster(GetParam().transports, {options, options});
+  Cluster cluster = Make();
   Player first(cluster[0], Filled(cluster[0], MemoryUse::kParameters, 16, 0).Seal());
   Player second(cluster[1], Filled(cluster[1], MemoryUse::kParameters, 16, 0).Seal());
   first.ExpectNext();
   second.ExpectNext();
   first.Serve(Filled(cluster[0], MemoryUse::kSums, 16, 0));
-  const auto reach = [&](uint64_t rounds) {
-    const auto end = std::chrono::steady_clock::now() + kDeadline;
-    while (std::min(first.rounds(), second.rounds()) < rounds && !first.failed() &&
-           !second.failed()) {
-      if (std::chrono::steady_clock::now() > end) return false;
-      const bool busy = cluster[0].Poll() | cluster[1].Poll();
-      if (!busy) std::this_thread::yield();
-    }
-    return !first.failed() && !second.failed();
-  };
-  ASSERT_TRUE(reach(kWarmUp));
-  const uint64_t before = allocations;
-  ASSERT_TRUE(reach(kWarmUp + kRounds));
-  EXPECT_EQ(allocations - before, 0u);
+  ExpectNone(cluster, first, second);
+}
+
+TEST_P(Allocations, AMessageFromBlockToBlockNeedsNone) {
+  Cluster cluster = Make();
+  BlockPlayer first(cluster[0]), second(cluster[1]);
+  first.PostNext();
+  second.PostNext();
+  first.Serve();
+  ExpectNone(cluster, first, second);
 }
 
 std::vector<Mode> AllModes() {

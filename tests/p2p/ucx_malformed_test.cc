@@ -87,14 +87,15 @@ class Stranger final : public UcxListener {
     return std::exchange(refusal_, "");
   }
 
-  void OnMessage(const Message& message) override {
+  bool OnMessage(const Message& message) override {
     UcxHeader header;
-    if (message.header.size() < sizeof(header)) return;
+    if (message.header.size() < sizeof(header)) return false;
     std::memcpy(&header, message.header.data(), sizeof(header));
     const auto text = message.header.subspan(sizeof(header));
     if (header.type == UcxType::kRefusal) {
       refusal_.assign(reinterpret_cast<const char*>(text.data()), text.size());
     }
+    return false;
   }
   void OnDone(UcxOperation&, const absl::Status&, size_t) override { under_way_ = false; }
   void OnBroken(int, const absl::Status&) override { under_way_ = false; }
@@ -214,8 +215,10 @@ TEST(UcxMalformed, StrangersWhoSpeakOurProtocolAreRefused) {
   }
   std::mt19937_64 random(5);
   for (int i = 0; i < 300; ++i) {
-    // Every other one has the size of a short header.
-    std::string noise(i % 2 == 0 ? sizeof(UcxShortHeader) : random() % 200, '\0');
+    // Two of three have the size of a short header.
+    const std::array<size_t, 3> sizes = {sizeof(UcxShortHeader), sizeof(UcxBlockHeader),
+                                         random() % 200};
+    std::string noise(sizes[static_cast<size_t>(i % 3)], '\0');
     std::string data(random() % 5000, '\0');
     for (char& each : noise) each = static_cast<char>(random());
     for (char& each : data) each = static_cast<char>(random());
@@ -283,8 +286,9 @@ TEST(UcxMalformed, NonsenseOfAWorkerEndsTheJobWithWords) {
     std::string data;
     std::string words;
     bool is_short = false;
+    int times = 1;
   };
-  std::vector<Case> cases(10);
+  std::vector<Case> cases(16);
   cases[0] = {
       {.bytes = 64, .number = 5, .type = UcxType::kParcel}, std::string(64, 'x'), "no slot"};
   cases[1] = {{.bytes = 64, .type = UcxType::kParcel, .kind = 99}, std::string(64, 'x'), "kind"};
@@ -302,6 +306,19 @@ TEST(UcxMalformed, NonsenseOfAWorkerEndsTheJobWithWords) {
   cases[8] = {parcel, std::string(64, 'x'), "gives back 127 slots", true};
   cases[8].header.credits[15] = 127;
   cases[9] = {parcel, std::string(5000, 'x'), "it has 5000 bytes", true};
+  const UcxHeader block = {.bytes = 64, .type = UcxType::kBlock};
+  cases[10] = {block, std::string(63, 'x'), "says 64 bytes and brings 63"};
+  cases[11] = {block, std::string(64, 'x'), "its kind is unknown"};
+  cases[11].header.kind = kMaxMessageKinds;
+  cases[12] = {block, std::string(64, 'x'), "message 70000 of kind 0 comes, but 0 were expected"};
+  cases[12].header.number = 70000;
+  cases[13] = {block, std::string(64, 'x'), "message 4294967295 of kind 0 comes"};
+  cases[13].header.number = 0xffffffff;
+  cases[14] = {block, std::string(64, 'x'), "message 3 of kind 0 comes"};  // it came before
+  cases[14].header.number = 3;
+  cases[14].times = 2;
+  cases[15] = {block, std::string(64, 'x'), "message 3 of kind 0 comes", true, 2};
+  cases[15].header.number = 3;
   for (Case& each : cases) {
     Job job = JobOf(2);
     const auto made = job.Run();
@@ -309,8 +326,13 @@ TEST(UcxMalformed, NonsenseOfAWorkerEndsTheJobWithWords) {
     each.header.from = 1;
     each.header.pass = PassFor(Insider(job).Pair());
     UcxShortHeader memory;
-    const auto sent = Pack(each.header, each.is_short, memory);
-    insider.Say(0, {reinterpret_cast<const char*>(sent.data()), sent.size()}, each.data);
+    UcxBlockHeader block_memory;
+    const bool is_block = each.is_short && each.header.type == UcxType::kBlock;
+    const auto sent = is_block ? PackBlock(each.header, block_memory)
+                               : Pack(each.header, each.is_short, memory);
+    for (int i = 0; i < each.times; ++i) {
+      insider.Say(0, {reinterpret_cast<const char*>(sent.data()), sent.size()}, each.data);
+    }
     ExpectAllEnd(made, each.words);
   }
 }

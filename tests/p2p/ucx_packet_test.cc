@@ -100,10 +100,23 @@ TEST(UcxPacket, AShortNumberIsTheFirstSuchOneFromTheDelivered) {
   }
 }
 
-TEST(UcxPacket, OnlyTheTwoSizesAreHeaders) {
+TEST(UcxPacket, AMessageFromBlockToBlockHasAShortHeader) {
+  UcxHeader sent = Parcel();
+  sent.type = UcxType::kBlock;
+  sent.ownership = 0;
+  UcxBlockHeader memory;
+  const std::span<const std::byte> bytes = PackBlock(sent, memory);
+  EXPECT_EQ(bytes.size(), sizeof(UcxBlockHeader));
+  const std::optional<UcxHeader> got = Unpack(bytes, kPayload);
+  ASSERT_TRUE(got.has_value());
+  ExpectSame(*got, sent);
+}
+
+TEST(UcxPacket, OnlyTheThreeSizesAreHeaders) {
   const std::string bytes(sizeof(UcxHeader) + 400, 'x');
   for (size_t size = 0; size <= bytes.size(); ++size) {
-    const bool taken = size == sizeof(UcxShortHeader) || size >= sizeof(UcxHeader);
+    const bool taken = size == sizeof(UcxShortHeader) || size == sizeof(UcxBlockHeader) ||
+                       size >= sizeof(UcxHeader);
     EXPECT_EQ(Unpack(std::as_bytes(std::span(bytes.data(), size)), 0).has_value(), taken) << size;
   }
 }

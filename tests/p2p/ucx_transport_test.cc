@@ -183,7 +183,7 @@ TEST(UcxTransportTest, AnEndpointOfAnotherSeatIsRefused) {
 // A receive of somebody who never sends is not failed by UCX: it must be cancelled, and says so.
 TEST(UcxTransportTest, APostedReceiveEndsByCancelAlone) {
   struct Listener final : UcxListener {
-    void OnMessage(const Message&) override {}
+    bool OnMessage(const Message&) override { return false; }
     void OnDone(UcxOperation&, const absl::Status& status, size_t) override { done = status; }
     void OnBroken(int, const absl::Status&) override {}
     absl::Status done = absl::UnknownError("not yet");
