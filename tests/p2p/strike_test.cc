@@ -1,6 +1,7 @@
 // A worker is killed or stopped at a random moment: all others end in time and name it.
 //
-// Processes, connected through a rendezvous. Idle, or with 64 MiB payloads going round the ring.
+// Processes, connected through a rendezvous. Idle, or with 64 MiB payloads going round the ring, as
+// handles or from block to block.
 // One moment per cell, another one for each commit (RINGZERO_TEST_SEED); 20 with
 // RINGZERO_TEST_FULL.
 #include <fcntl.h>
@@ -20,6 +21,7 @@
 #include <numeric>
 #include <random>
 #include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -104,7 +106,7 @@ std::vector<Wires> AllWires() {
   return all;
 }
 
-enum class Traffic { kIdle, kStream };
+enum class Traffic { kIdle, kStream, kBlocks };
 
 // Child ------------------------------------------------------------------------------------------
 
@@ -132,6 +134,33 @@ absl::Status PassOn(Transport& transport, Traffic traffic, const std::function<v
   }
 }
 
+// Likewise, from block to block: one is filled while the other leaves.
+absl::Status PassBlocksOn(Transport& transport, const std::function<void()>& begun) {
+  const int self = transport.self().value;
+  const WorkerId left((self + kWorkers - 1) % kWorkers);
+  const WorkerId right((self + 1) % kWorkers);
+  Waiter<int> arrived, sent;
+  const auto tell = [](Waiter<int>& waiter) -> Done {
+    return [callback = waiter.Callback()](const absl::Status& end) {
+      end.ok() ? callback(0) : callback(end);
+    };
+  };
+  std::vector<Buffer> blocks(2);
+  for (Buffer& block : blocks) {
+    RZ_ASSIGN_OR_RETURN(block, transport.Allocate(kPayload, MemoryUse::kSums));
+  }
+  RZ_RETURN_IF_ERROR(transport.Send(right, {0, 0}, blocks[1].as<std::byte>(), tell(sent)));
+  for (uint64_t round = 0;; ++round) {
+    const std::span<std::byte> block = blocks[round % 2].as<std::byte>();
+    RZ_RETURN_IF_ERROR(transport.Post(left, {0, round}, block, tell(arrived)));
+    if (round == 1) begun();
+    RZ_RETURN_IF_ERROR(arrived.TakeResult().status());
+    RZ_RETURN_IF_ERROR(sent.TakeResult().status());
+    block.front() = block.back() = static_cast<std::byte>(round);
+    RZ_RETURN_IF_ERROR(transport.Send(right, {0, round + 1}, block, tell(sent)));
+  }
+}
+
 [[noreturn]] void BeWorker(const Wires& wires, const JobSeat& seat, Traffic traffic, int pipe) {
   TransportOptions options = SmallOptions();
   options.sum_bytes = 5 * (kPayload + 64);  // its own, and what its slots may hold
@@ -142,7 +171,9 @@ absl::Status PassOn(Transport& transport, Traffic traffic, const std::function<v
     Say(pipe, transport.status().ToString());
     _exit(1);
   }
-  const absl::Status why = PassOn(**transport, traffic, [pipe] { Say(pipe, "+"); });
+  const auto begun = [pipe] { Say(pipe, "+"); };
+  const absl::Status why = traffic == Traffic::kBlocks ? PassBlocksOn(**transport, begun)
+                                                       : PassOn(**transport, traffic, begun);
   transport->reset();
   // What the transport says of its end, the cause inside an echo in front.
   Say(pipe, std::string(CauseOf(why).message()));
@@ -194,8 +225,10 @@ struct Cell {
 };
 
 std::string NameOf(const Cell& cell) {
-  return absl::StrCat(cell.wires.name, cell.signal == SIGKILL ? "_kill" : "_stop",
-                      cell.traffic == Traffic::kIdle ? "_idle" : "_stream");
+  const char* const traffic = cell.traffic == Traffic::kIdle     ? "_idle"
+                              : cell.traffic == Traffic::kStream ? "_stream"
+                                                                 : "_blocks";
+  return absl::StrCat(cell.wires.name, cell.signal == SIGKILL ? "_kill" : "_stop", traffic);
 }
 
 std::vector<Child> ForkAll(const Cell& cell) {
@@ -295,7 +328,7 @@ std::vector<Cell> AllCells() {
   std::vector<Cell> cells;
   for (const Wires& wires : AllWires()) {
     for (const int signal : {SIGKILL, SIGSTOP}) {
-      for (const Traffic traffic : {Traffic::kIdle, Traffic::kStream}) {
+      for (const Traffic traffic : {Traffic::kIdle, Traffic::kStream, Traffic::kBlocks}) {
         cells.push_back({wires, signal, traffic});
       }
     }
