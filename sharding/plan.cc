@@ -51,6 +51,20 @@ absl::Status CheckStage(const Plan& plan, int j) {
   return absl::OkStatus();
 }
 
+absl::Status CheckPrediction(const Plan& plan) {
+  if (!plan.predict) return absl::OkStatus();
+  if (plan.rule == Rule::kDp) {
+    return absl::InvalidArgumentError(
+        "plan: predict stands in for stale parameters (cdp_v1 and cdp_v2); with dp nothing is "
+        "stale");
+  }
+  for (const StagePlan& stage : plan.stages) {
+    if (stage.master_bytes == 0) continue;
+    return absl::InvalidArgumentError("plan: predict needs parameters that travel in fp32");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckCollection(const Plan& plan) {
   const CollectionPlan& collection = plan.collection;
   if (collection.every < 0) return Wrong("collection.every", "at least 0", collection.every);
@@ -123,15 +137,7 @@ absl::Status CheckPlan(const Plan& plan) {
         "plan: stagger spaces the workers of cdp_v1 and cdp_v2; with dp it would only make them "
         "wait");
   }
-  if (plan.predict && plan.rule == Rule::kDp) {
-    return absl::InvalidArgumentError(
-        "plan: predict stands in for stale parameters (cdp_v1 and cdp_v2); with dp nothing is "
-        "stale");
-  }
-  for (const StagePlan& stage : plan.stages) {
-    if (!plan.predict || stage.master_bytes == 0) continue;
-    return absl::InvalidArgumentError("plan: predict needs parameters that travel in fp32");
-  }
+  RZ_RETURN_IF_ERROR(CheckPrediction(plan));
   if (plan.samples.per_epoch < 0) {
     return Wrong("samples.per_epoch", "at least 0", plan.samples.per_epoch);
   }

@@ -83,6 +83,32 @@ absl::Status CheckPrecision(const Precision& precision) {
   return absl::OkStatus();
 }
 
+// All of the plan but its stages.
+Plan WithoutStages(const PlanRequest& request) {
+  Plan plan{.workers = request.workers,
+            .zero_stage = request.zero_stage,
+            .laps = request.laps,
+            .rule = request.rule,
+            .slack = request.slack,
+            .predict = request.predict,
+            .pending = request.pending,
+            .window = request.window,
+            .stagger = request.stagger,
+            .retain = request.retain,
+            .exchange = request.exchange,
+            .iterations = request.iterations,
+            .strict = request.strict,
+            .clipping = request.clipping,
+            .skip_overflows = request.precision.skip_overflows,
+            .evaluation = request.evaluation,
+            .collection = request.collection,
+            .one_host = request.one_host && request.lends};
+  if (request.epoch_samples != 0) {
+    plan.samples = {.per_epoch = request.epoch_samples, .micro_batch = request.micro_batch};
+  }
+  return plan;
+}
+
 // With a window.
 absl::StatusOr<PlanProof> Prove(const Plan& plan, const PlanRequest& request) {
   Plan resolved = plan;
@@ -123,27 +149,7 @@ absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const Plan
     }
   }
   PlannedModel planned{.precision = request.precision};
-  planned.plan = {.workers = request.workers,
-                  .zero_stage = request.zero_stage,
-                  .laps = request.laps,
-                  .rule = request.rule,
-                  .slack = request.slack,
-                  .predict = request.predict,
-                  .pending = request.pending,
-                  .window = request.window,
-                  .stagger = request.stagger,
-                  .retain = request.retain,
-                  .exchange = request.exchange,
-                  .iterations = request.iterations,
-                  .strict = request.strict,
-                  .clipping = request.clipping,
-                  .skip_overflows = request.precision.skip_overflows,
-                  .evaluation = request.evaluation,
-                  .collection = request.collection,
-                  .one_host = request.one_host && request.lends};
-  if (request.epoch_samples != 0) {
-    planned.plan.samples = {.per_epoch = request.epoch_samples, .micro_batch = request.micro_batch};
-  }
+  planned.plan = WithoutStages(request);
   Plan& plan = planned.plan;
   const bool collects = request.collection.every > 0 || !request.collection.versions.empty();
   RZ_ASSIGN_OR_RETURN(plan.stages, PartitionLayers(infos, options));
