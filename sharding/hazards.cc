@@ -2,12 +2,12 @@
 #include "sharding/hazards.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace ringzero {
 
-int64_t Hazards::WriterOf(const MemoryBlock& block) const {
-  const auto access = accesses_.find(block);
-  return access == accesses_.end() ? -1 : access->second.writer;
+int64_t Hazards::WriterOf(int block) const {
+  return block < std::ssize(accesses_) ? accesses_[block].writer : -1;
 }
 
 std::optional<Hazards::Line> Hazards::LineOf(const Op& op) {
@@ -16,19 +16,21 @@ std::optional<Hazards::Line> Hazards::LineOf(const Op& op) {
   return std::nullopt;
 }
 
-std::vector<int64_t> Hazards::Append(const Instruction& op) {
+std::vector<int64_t> Hazards::Append(const Op& op, std::span<const NumberedUse> uses) {
   std::vector<int64_t> after;
-  for (const Use& use : op.uses) {
+  for (const NumberedUse& use : uses) {
+    if (use.block >= std::ssize(accesses_)) accesses_.resize(use.block + 1);
     const Access& access = accesses_[use.block];
     if (access.writer >= 0) after.push_back(access.writer);
     if (use.how == How::kRead) continue;
     for (const Reader& reader : access.readers) after.push_back(reader.op);
   }
   const std::optional<Line> line = LineOf(op);
-  for (const Use& use : op.uses) {
+  for (const NumberedUse& use : uses) {
     Access& access = accesses_[use.block];
     if (use.how != How::kRead) {
-      access = {next_, {}};
+      access.writer = next_;
+      access.readers.clear();
       continue;
     }
     std::erase_if(access.readers,

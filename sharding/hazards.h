@@ -1,7 +1,10 @@
 // Hazards: what waits for what inside one worker's program, from the blocks that operations name.
 //
+//   BlockNumbers numbers;
 //   Hazards hazards;
-//   for (const Instruction& op : program.ops) after.push_back(hazards.Append(op));
+//   for (const Instruction& op : program.ops) {
+//     after.push_back(hazards.Append(op, numbers.Of(op.uses)));
+//   }
 //
 // An operation waits for whoever wrote a block that it reads, and for all who wrote or read a block
 // that it writes since it was last written. Besides, computing operations follow each other, and so
@@ -12,11 +15,12 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
-#include "sharding/block.h"
+#include "sharding/block_numbers.h"
+#include "sharding/op.h"
 
 namespace ringzero {
 
@@ -25,9 +29,9 @@ class Hazards {
  public:
   // The numbers, counted from the first Append, of what this operation waits for; ascending, no
   // duplicates.
-  std::vector<int64_t> Append(const Instruction& op);
+  std::vector<int64_t> Append(const Op& op, std::span<const NumberedUse> uses);
   // The last to write it; -1: it is as it was at the start.
-  int64_t WriterOf(const MemoryBlock& block) const;
+  int64_t WriterOf(int block) const;
 
  private:
   // What is in order: computing (no channel), or the sends of one channel. The last of a line stands
@@ -45,7 +49,7 @@ class Hazards {
 
   int64_t next_ = 0;
   std::map<Line, int64_t> last_;
-  absl::flat_hash_map<MemoryBlock, Access> accesses_;
+  std::vector<Access> accesses_;  // by the number of the block
 };
 
 }  // namespace ringzero

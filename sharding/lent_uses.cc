@@ -28,6 +28,13 @@ constexpr int kSteps = 5;  // an add, its backward, a receive, its send, the upd
 
 }  // namespace
 
+void LentUses::Note(const BlockPlace& place, const Use& use) {
+  if (place.home >= std::ssize(uses_)) uses_.resize(place.home + 1);
+  std::vector<std::vector<Use>>& blocks = uses_[place.home];
+  if (place.block >= std::ssize(blocks)) blocks.resize(place.block + 1);
+  blocks[place.block].push_back(use);
+}
+
 void LentUses::AppendPairs(const std::vector<Use>& uses, Pairs& pairs) {
   int writer = -1;
   std::map<int, int> computing;  // by worker, the last reader
@@ -54,15 +61,14 @@ void LentUses::AppendPairs(const std::vector<Use>& uses, Pairs& pairs) {
 }
 
 absl::Status LentUses::Check(const std::vector<int>& order, const Waits& before,
-                             const std::function<std::string(int op)>& describe,
-                             int small_ring) const {
+                             const std::function<std::string(int op)>& describe) const {
   Pairs pairs;
-  for (const auto& [block, uses] : uses_) {
-    if (std::ssize(before) > small_ring && block.block.kind != BlockKind::kSum) continue;
-    const bool shared = std::any_of(uses.begin(), uses.end(), [&home = block.home](const Use& use) {
-      return use.worker != home.value;
-    });
-    if (shared) AppendPairs(uses, pairs);
+  for (int home = 0; home < std::ssize(uses_); ++home) {
+    for (const std::vector<Use>& uses : uses_[home]) {
+      const bool shared = std::any_of(uses.begin(), uses.end(),
+                                      [home](const Use& use) { return use.worker != home; });
+      if (shared) AppendPairs(uses, pairs);
+    }
   }
   for (int steps = 1; steps <= kSteps; ++steps) {  // most are a few steps apart
     std::erase_if(pairs, [&](const std::pair<int, int>& pair) {

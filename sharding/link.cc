@@ -19,6 +19,8 @@ class Linker::State {
  public:
   State(const Plan& plan, WorkerId self) : plan_(plan), self_(self) {}
 
+  const std::vector<MemoryBlock>& blocks() const { return blocks_.blocks(); }
+
   absl::StatusOr<std::vector<LinkedOp>> Append(std::span<const Instruction> ops) {
     base_ = next_;
     linked_.clear();
@@ -39,9 +41,11 @@ class Linker::State {
 
  private:
   absl::Status Resolve(const Instruction& op, LinkedOp& linked) {
-    Instruction taking = op;
-    for (Use& use : taking.uses) {
-      const int64_t from = hazards_.WriterOf(use.block);
+    linked.uses = blocks_.Of(op.uses);
+    NumberedUses taking = linked.uses;
+    for (size_t i = 0; i < taking.size(); ++i) {
+      const Use& use = op.uses[i];
+      const int64_t from = hazards_.WriterOf(taking[i].block);
       if (use.how != How::kWrite) {
         if (from == kInitial && !IsThereAtTheStart(use.block)) {
           return FailedPrecondition("\"", ToString(linked.op), "\": what lies in ",
@@ -51,9 +55,9 @@ class Linker::State {
       } else if (op.kind == OpKind::kRelease) {
         NoteRead(op, use, from, linked);
       }
-      if (Takes(op, use) && !IsShared(use)) use.how = How::kReadWrite;
+      if (Takes(op, use) && !IsShared(use)) taking[i].how = How::kReadWrite;
     }
-    linked.after = hazards_.Append(taking);
+    linked.after = hazards_.Append(op, taking);
     // A receive into a slot waits for its message alone: credit keeps messages apart.
     if (op.kind == OpKind::kReceive && !IsWord(op)) linked.after.clear();
     if (!plan_.lends()) Lend(linked);
@@ -186,6 +190,7 @@ class Linker::State {
   int64_t base_ = 0;  // number of linked_[0]
   std::vector<LinkedOp> linked_;
 
+  BlockNumbers blocks_;
   Hazards hazards_;
   // By stage and version, the last relay of each channel, or the release.
   std::map<std::pair<StageId, Version>, std::map<std::pair<Channel, WorkerId>, int64_t>> lent_;
@@ -193,6 +198,7 @@ class Linker::State {
 
 Linker::Linker(const Plan& plan, WorkerId self) : state_(std::make_unique<State>(plan, self)) {}
 Linker::~Linker() = default;
+const std::vector<MemoryBlock>& Linker::blocks() const { return state_->blocks(); }
 
 absl::StatusOr<std::vector<LinkedOp>> Linker::Append(std::span<const Instruction> ops) {
   return state_->Append(ops);

@@ -17,6 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "sharding/block.h"
+#include "sharding/block_numbers.h"
 #include "sharding/op.h"
 #include "sharding/plan.h"
 
@@ -37,6 +38,7 @@ struct Read {
 
 struct LinkedOp {
   Instruction op;
+  NumberedUses uses;           // its operands
   std::vector<int64_t> after;  // ascending, no duplicates
   std::vector<Read> reads;     // parameters: its own stage first, then stages tied to it
   int64_t takes = kNoOp;  // the operation whose result (sum, statistics, metrics) it takes over
@@ -57,6 +59,7 @@ class Linker {
   Linker(const Plan& plan, WorkerId self);
   ~Linker();
   absl::StatusOr<std::vector<LinkedOp>> Append(std::span<const Instruction> ops);
+  const std::vector<MemoryBlock>& blocks() const;  // of what was appended, by number
 
  private:
   class State;

@@ -14,9 +14,10 @@
 namespace ringzero {
 namespace {
 
-void AddOp(Instruction op, int worker, LinkedRing& ring) {
+void AddOp(const Instruction& op, int worker, LinkedRing& ring) {
   RingOp& added = ring.ops.emplace_back();
-  added.op = std::move(op);
+  static_cast<Op&>(added) = op;
+  added.loan = op.loan;
   added.worker = worker;
 }
 
@@ -26,6 +27,7 @@ absl::Status LinkPart(std::span<const Instruction> part, int base, RingOp* first
   RZ_ASSIGN_OR_RETURN(const std::vector<LinkedOp> linked, linker.Append(part));
   for (const LinkedOp& from : linked) {
     RingOp& to = *first++;
+    to.uses = from.uses;
     for (const int64_t after : from.after) to.after.push_back(shift(after));
     for (const Read& read : from.reads) {
       to.reads.push_back({read.stage, read.version, shift(read.op), read.held});
@@ -44,7 +46,7 @@ absl::Status LinkWorker(const Plan& plan, int worker, LinkedRing& ring) {
   for (int first = base; first < ring.begin[worker + 1]; first += kTogether) {
     std::vector<Instruction> some;
     for (int i = first; i < std::min(first + kTogether, ring.begin[worker + 1]); ++i) {
-      some.push_back(ring.op(i));
+      some.push_back(ring.InstructionOf(i));
     }
     RZ_RETURN_IF_ERROR(
         Annotate(LinkPart(some, base, &ring.ops[first], linker), absl::StrCat("worker ", worker)));
@@ -65,6 +67,7 @@ absl::Status WriteWorker(const Plan& plan, int worker, LinkedRing& ring) {
     RZ_RETURN_IF_ERROR(LinkPart(part, base, ring.ops.data() + first, linker));
   }
   ring.begin.push_back(ring.count());
+  ring.blocks.push_back(linker.blocks());
   return absl::OkStatus();
 }
 
@@ -127,21 +130,21 @@ void FindFrees(LinkedRing& ring) {
   const auto is_receive = [&ring](int i) { return i >= 0 && ring.op(i).kind == OpKind::kReceive; };
   for (int i = 0; i < ring.count(); ++i) {
     const RingOp& linked = ring.ops[i];
-    const int freed_by = linked.op.kind == OpKind::kSend ? ring.partner[i] : i;
+    const int freed_by = linked.kind == OpKind::kSend ? ring.partner[i] : i;
     for (const RingRead& read : linked.reads) {
-      const bool stays = read.held && IsCompute(linked.op.kind);
+      const bool stays = read.held && IsCompute(linked.kind);
       if (is_receive(read.op) && !stays) ring.frees[read.op].push_back(freed_by);
     }
     // Snapshots, running statistics and tokens are taken into memory of the receiver's own as they
     // arrive (zero/engine/messages.cc): only a snapshot's relay holds its slot.
-    if (linked.snapshot >= 0 && linked.op.kind == OpKind::kSend) {
+    if (linked.snapshot >= 0 && linked.kind == OpKind::kSend) {
       const int slot = is_receive(linked.snapshot) ? linked.snapshot : result_of[linked.snapshot];
       if (slot >= 0) ring.frees[slot].push_back(freed_by);
     }
     if (linked.takes < 0) continue;
     const int slot = is_receive(linked.takes) ? linked.takes : result_of[linked.takes];
-    const bool works_in_place = linked.op.kind == OpKind::kAdd ||
-                                linked.op.kind == OpKind::kApply || linked.op.kind == OpKind::kFold;
+    const bool works_in_place = linked.kind == OpKind::kAdd || linked.kind == OpKind::kApply ||
+                                linked.kind == OpKind::kFold;
     if (works_in_place) {
       result_of[i] = slot;
     } else if (slot >= 0 && ring.op(slot).channel != Channel::kBuffers) {
@@ -159,7 +162,7 @@ void AddAfter(RingOp& op, int before) {
 void FindLentSumMemory(LinkedRing& ring) {
   std::map<int, int> last;  // by stage: the backward before
   for (int i = ring.begin[0]; i < ring.begin[1]; ++i) {
-    const Instruction& op = ring.op(i);
+    const RingOp& op = ring.ops[i];
     if (op.kind == OpKind::kBackward) last[op.stage.value] = i;
     if (op.kind != OpKind::kAdd || op.uses[1].how != How::kWrite) continue;
     const int backward = last[op.stage.value];
@@ -217,6 +220,15 @@ std::string LinkedRing::Describe(int i) const {
   return DescribeOp(WorkerId(w), i - begin[w], op(i));
 }
 
+Instruction LinkedRing::InstructionOf(int i) const {
+  Instruction instruction = op(i);
+  instruction.loan = ops[i].loan;
+  for (const NumberedUse& use : ops[i].uses) {
+    instruction.uses.emplace_back(use.role, use.how, blocks[worker_of(i)][use.block]);
+  }
+  return instruction;
+}
+
 std::string DescribeOp(WorkerId worker, size_t index, const Op& op) {
   return absl::StrCat("worker ", worker.value, ", line ", index + 2, ": \"", ToString(op), "\"");
 }
@@ -246,9 +258,14 @@ absl::StatusOr<LinkedRing> LinkedRing::Join(const Plan& plan, std::vector<Progra
   for (const Program& program : programs) count += program.ops.size();
   ring.ops.reserve(count);
   for (Program& program : programs) {
-    for (Instruction& op : program.ops) AddOp(std::move(op), program.worker.value, ring);
+    BlockNumbers numbers;
+    for (const Instruction& op : program.ops) {
+      AddOp(op, program.worker.value, ring);
+      ring.ops.back().uses = numbers.Of(op.uses);
+    }
     std::vector<Instruction>().swap(program.ops);
     ring.begin.push_back(ring.count());
+    ring.blocks.push_back(numbers.blocks());
   }
   RZ_RETURN_IF_ERROR(SortIntoQueues(plan, ring));
   RZ_RETURN_IF_ERROR(JoinMessages(ring));
@@ -263,12 +280,11 @@ absl::Status LinkedRing::Link(const Plan& plan) {
 
 void LinkedRing::Finish(const Plan& plan) {
   for (int w = 0; w < plan.workers; ++w) held_slots.push_back(HeldSlots(plan, WorkerId(w)));
-  for (const RingOp& each : ops) {
-    const Op& op = each.op;
+  for (const RingOp& op : ops) {
     lasting.push_back(plan.holds_copies() && op.kind == OpKind::kReceive &&
                       BringsHeldCopies(op.channel) && plan.stage(op.stage).sum_bytes == 0);
   }
-  for (MessageQueue& queue : queues) queue.words = IsWord(op(queue.sends[0]));
+  for (MessageQueue& queue : queues) queue.words = IsWord(ops[queue.sends[0]]);
   FindFrees(*this);
   FindSumMemory(plan, *this);
   FindHorizons(plan, *this);

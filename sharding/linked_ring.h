@@ -17,6 +17,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "sharding/block_numbers.h"
 #include "sharding/link.h"
 #include "sharding/op.h"
 #include "sharding/plan.h"
@@ -44,8 +45,9 @@ struct RingRead {
   int op = kInitial;
   bool held = false;
 };
-struct RingOp {
-  Instruction op;
+struct RingOp : Op {
+  NumberedUses uses;
+  bool loan = false;
   int worker = 0;
   int takes = kNoOp, snapshot = kNoOp;
   // Besides what Link says the update (or the squares that take it) before which a sum's memory is
@@ -57,7 +59,8 @@ struct RingOp {
 
 struct LinkedRing {
   std::vector<RingOp> ops;
-  std::vector<int> begin;    // workers + 1 of them
+  std::vector<int> begin;                        // workers + 1 of them
+  std::vector<std::vector<MemoryBlock>> blocks;  // by worker and number
   std::vector<int> partner;  // of a send its receive and the reverse; -1 for all else
   std::vector<MessageQueue> queues;
   // Of copies that are held, by receiver and channel (HeldSlots); 0: that channel has the window.
@@ -67,7 +70,8 @@ struct LinkedRing {
   std::vector<absl::InlinedVector<int, 2>> frees;
 
   int count() const { return static_cast<int>(ops.size()); }
-  const Instruction& op(int i) const { return ops[i].op; }
+  const Op& op(int i) const { return ops[i]; }
+  Instruction InstructionOf(int i) const;  // with the names of its operands
   int worker_of(int i) const { return ops[i].worker; }
   // Whether this kReceive keeps its slot to the end of the run: a held copy of a frozen stage.
   std::vector<bool> lasting;

@@ -30,7 +30,7 @@ namespace ringzero {
 // Whether messages of this channel are loans.
 bool IsLent(const Plan& plan, Channel channel);
 // A message without payload: a loan, or the word that brings one back.
-inline bool IsWord(const Instruction& op) { return op.loan || op.channel == Channel::kReturn; }
+bool IsWord(const auto& op) { return op.loan || op.channel == Channel::kReturn; }
 
 // Where what is lent lies.
 struct LentBlock {

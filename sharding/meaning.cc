@@ -2,6 +2,7 @@
 #include "sharding/meaning.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <random>
 #include <string>
@@ -10,7 +11,6 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
-#include "absl/container/node_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "sharding/definitions.h"
@@ -29,10 +29,15 @@ namespace {
 // A block's symbol; and of what was received the message's name, until an operation has used it.
 struct Cell {
   Symbol symbol;
-  LentBlock lent;                 // of what was lent: where it lies, and has its symbol
+  BlockPlace lent;                // of what was lent: where it lies, and has its symbol
   Version label = kNoVersion;     // of a copy, by its name
   Op name{.kind = OpKind::kEnd};  // kReceive: not used yet
   Iteration last_read = kNoIteration;
+};
+
+struct Message {
+  BlockPlace from;  // what a word is of
+  Symbol symbol;
 };
 
 class SymbolicRun {
@@ -40,8 +45,6 @@ class SymbolicRun {
   SymbolicRun(const Plan& plan, const LinkedRing& ring, uint64_t order)
       : plan_(plan), ring_(ring), order_(order), labels_(plan), memory_(plan.workers) {
     if (plan.stagger && plan.workers > 1) waits_ = StaggerWaits(plan);
-    sent_.resize(ring.count());
-    lent_.resize(ring.count());
   }
 
   absl::Status Check() {
@@ -62,12 +65,11 @@ class SymbolicRun {
     for (int w = 0; w < plan_.workers; ++w) {
       ops.clear();
       for (int i = ring_.begin[w]; i < ring_.begin[w + 1]; ++i) {
-        const Instruction& op = ring_.op(i);
+        const Instruction op = ring_.InstructionOf(i);
         ops.push_back(op);
         absl::Status form = CheckInstruction(op);
-        const bool has_stage =
-            op.stage == kNoStage || (op.stage.value >= 0 && op.stage.value < plan_.stage_count());
-        if (form.ok() && !has_stage) form = FailedPrecondition("the plan has no such stage");
+        if (form.ok() && op.stage != kNoStage && !IsStage(op.stage.value))
+          form = FailedPrecondition("the plan has no such stage");
         if (form.ok() && op.loan != (IsMessage(op.kind) && IsLent(plan_, op.channel))) {
           form = FailedPrecondition("is lent, or is not");
         }
@@ -108,22 +110,27 @@ class SymbolicRun {
   // θ_0, what is predicted from it, fresh states, and the first statistics at worker 0.
   void Begin() {
     for (int w = 0; w < plan_.workers; ++w) {
-      for (int i = 0; i < plan_.stage_count(); ++i) {
-        const StageId j(i);
-        if (Owns(w, i)) {
-          memory_[w][VersionBlock(plan_, j, Version(0))].symbol = Theta(i, 0);
-          memory_[w][MastersBlock(plan_, j, Version(0))].symbol = Masters(i, 0);
-          memory_[w][{.kind = BlockKind::kState, .stage = j}].symbol = {Of::kState, i, 0};
-          for (int t = 0; t < 2 && plan_.predict; ++t) {
-            memory_[w][VersionBlock(plan_, j, Prediction(t))].symbol = {Of::kPrediction, i, t};
-          }
-        }
-        if (w == 0) {
-          memory_[w][{.kind = BlockKind::kStatistics, .stage = j}].symbol = {Of::kStatistics, i};
-        }
+      for (const MemoryBlock& block : ring_.blocks[w]) {
+        memory_[w].push_back({.symbol = AtTheStart(w, block), .lent = {}});
       }
     }
   }
+  Symbol AtTheStart(int w, const MemoryBlock& block) const {
+    const StageId j = block.stage;
+    const int i = j.value;
+    if (!IsStage(i)) return {};
+    const bool statistics = block == MemoryBlock{.kind = BlockKind::kStatistics, .stage = j};
+    if (statistics && w == 0) return {Of::kStatistics, i};
+    if (!Owns(w, i)) return {};
+    if (block == VersionBlock(plan_, j, Version(0))) return Theta(i, 0);
+    if (block == MastersBlock(plan_, j, Version(0))) return Masters(i, 0);
+    if (block == StateBlock(i)) return {Of::kState, i, 0};
+    for (int t = 0; t < 2 && plan_.predict; ++t) {
+      if (block == VersionBlock(plan_, j, Prediction(t))) return {Of::kPrediction, i, t};
+    }
+    return {};
+  }
+  static MemoryBlock StateBlock(int j) { return {.kind = BlockKind::kState, .stage = StageId(j)}; }
 
   // --- the order ----------------------------------------------------------------------------------
   absl::Status RunAll() {
@@ -135,7 +142,7 @@ class SymbolicRun {
       ++missing[to];
       if (!plan_.lends()) return;
       // A receive into a slot waits for its message alone (link.h).
-      const Instruction& op = ring_.op(to);
+      const RingOp& op = ring_.ops[to];
       const bool message = from == ring_.partner[to];
       if (op.kind != OpKind::kReceive || IsWord(op) || message) before_[to].push_back(from);
     };
@@ -143,7 +150,7 @@ class SymbolicRun {
       Hazards hazards;
       const int base = ring_.begin[w];
       for (int i = base; i < ring_.begin[w + 1]; ++i) {
-        for (const int64_t before : hazards.Append(ring_.op(i))) {
+        for (const int64_t before : hazards.Append(ring_.op(i), ring_.ops[i].uses)) {
           edge(base + static_cast<int>(before), i);
         }
         if (ring_.op(i).kind == OpKind::kReceive) edge(ring_.partner[i], i);
@@ -176,6 +183,7 @@ class SymbolicRun {
   int64_t per_iteration() const { return int64_t{plan_.workers} * plan_.laps; }
   bool Replicated() const { return plan_.zero_stage == 0 || !plan_.exchange; }
   bool Owns(int w, int j) const { return plan_.stages[j].owner.value == w || Replicated(); }
+  bool IsStage(int j) const { return j >= 0 && j < plan_.stage_count(); }
   bool Trains(int j) const { return plan_.stages[j].sum_bytes > 0; }
   static Symbol Theta(int j, int version) { return {Of::kTheta, j, std::max(version, 0)}; }
   // What a label stands for: θ_{-1} is θ_0.
@@ -212,27 +220,32 @@ class SymbolicRun {
     return Wrong(absl::StrCat("finds ", SymbolText(found), ", not ", SymbolText(wanted)));
   }
 
-  const Use* Find(Role role) const {
-    for (const Use& use : op_->uses) {
+  const NumberedUse* Find(Role role) const {
+    for (const NumberedUse& use : op_->uses) {
       if (use.role == role) return &use;
     }
     return nullptr;
   }
-  Cell& CellOf(const MemoryBlock& block) { return memory_[worker_][block]; }
+  Cell& CellOf(int block) { return memory_[worker_][block]; }
   // Through loans.
-  LentBlock Where(const MemoryBlock& block) {
-    const LentBlock lent = CellOf(block).lent;
-    return lent.home == kNoWorker ? LentBlock{WorkerId(worker_), block} : lent;
+  BlockPlace Where(int block) {
+    const BlockPlace lent = CellOf(block).lent;
+    return lent == BlockPlace() ? BlockPlace{worker_, block} : lent;
   }
-  Cell& At(const LentBlock& place) { return memory_[place.home.value][place.block]; }
-  const Symbol& Read(const MemoryBlock& block) {
-    const LentBlock place = Where(block);
+  Cell& At(const BlockPlace& place) { return memory_[place.home][place.block]; }
+  const MemoryBlock& NameOf(const BlockPlace& place) const {
+    return ring_.blocks[place.home][place.block];
+  }
+  const Symbol& Read(int block) {
+    const BlockPlace place = Where(block);
     Touch(place, false);
     return At(place).symbol;
   }
-  // A use that several workers may overlap in.
-  void Touch(const LentBlock& place, bool writes) {
+  // A use that several workers may overlap in. Of a large ring those of sums alone, since that takes
+  // long: Verify proves besides that versions are not overwritten (WaitGraph::CheckOverwrites).
+  void Touch(const BlockPlace& place, bool writes) {
     if (!plan_.lends()) return;
+    if (ring_.count() > kSmallRing && NameOf(place).kind != BlockKind::kSum) return;
     uses_.Note(place, {at_, worker_, writes, IsCompute(op_->kind)});
   }
 
@@ -249,9 +262,9 @@ class SymbolicRun {
   absl::Status ExpectReadIf(bool condition, Role role, const Symbol& wanted) {
     return condition ? ExpectRead(role, wanted) : ExpectThere(role, false);
   }
-  void Put(const Use& use, const Symbol& symbol) {
+  void Put(const NumberedUse& use, const Symbol& symbol) {
     const bool anew = use.how == How::kWrite;
-    const LentBlock place = anew ? LentBlock{WorkerId(worker_), use.block} : Where(use.block);
+    const BlockPlace place = anew ? BlockPlace{worker_, use.block} : Where(use.block);
     Touch(place, true);
     At(place) = {.symbol = symbol, .lent = {}};
   }
@@ -265,7 +278,7 @@ class SymbolicRun {
   absl::Status Do(int i) {
     at_ = i;
     worker_ = ring_.worker_of(i);
-    op_ = &ring_.op(i);
+    op_ = &ring_.ops[i];
     switch (op_->kind) {
       case OpKind::kForward: return Forward();
       case OpKind::kBackward: return Backward();
@@ -311,8 +324,9 @@ class SymbolicRun {
       cell.last_read = op_->iteration;
       RZ_RETURN_IF_ERROR(CheckUse(cell, copy, wanted));
     }
-    const auto more = std::find_if(op_->uses.begin() + at, op_->uses.end(),
-                                   [](const Use& use) { return use.role == Role::kParameters; });
+    const auto more =
+        std::find_if(op_->uses.begin() + at, op_->uses.end(),
+                     [](const NumberedUse& use) { return use.role == Role::kParameters; });
     return more == op_->uses.end() ? absl::OkStatus() : Wrong("reads parameters of another stage");
   }
   // What came for a use bears its name: its first, where there are several.
@@ -370,7 +384,7 @@ class SymbolicRun {
       RZ_RETURN_IF_ERROR(CheckUse(
           cell, op_->kind == OpKind::kForward ? Copy::kForward : Copy::kBackward, *wanted));
     }
-    for (const Use& use : op_->uses) {
+    for (const NumberedUse& use : op_->uses) {
       if (use.role == Role::kClock) Put(use, {done, op_->stage.value, m});
     }
     return absl::OkStatus();
@@ -411,7 +425,7 @@ class SymbolicRun {
     const int j = op_->stage.value;
     const int64_t m = MicroBatchOf(*op_, worker_), first = op_->iteration.value * per_iteration();
     RZ_RETURN_IF_ERROR(ExpectRead(Role::kGradient, {Of::kGradient, j, m}));
-    const Use& sum = *Find(Role::kSum);
+    const NumberedUse& sum = *Find(Role::kSum);
     if ((m == first) != (sum.how == How::kWrite)) return Wrong("begins a sum, or does not");
     if (m > first) RZ_RETURN_IF_ERROR(ExpectRead(Role::kSum, {Of::kSum, j, first, m}));
     Put(sum, {Of::kSum, j, first, m + 1});
@@ -424,7 +438,7 @@ class SymbolicRun {
     const Symbol sum = CompleteSum(j, t);
     RZ_RETURN_IF_ERROR(ExpectRead(Role::kSum, sum));
     Put(*Find(Role::kSquares), {Of::kSquares, j, t});
-    if (const Use* taken = Find(Role::kTaken)) {
+    if (const NumberedUse* taken = Find(Role::kTaken)) {
       Put(*taken, sum);
       used_[Where(Find(Role::kSum)->block)] = op_->iteration;
     }
@@ -435,7 +449,7 @@ class SymbolicRun {
     const int t = op_->iteration.value;
     ++norms_;
     std::vector<int> found;
-    for (const Use& use : op_->uses) {
+    for (const NumberedUse& use : op_->uses) {
       if (use.role != Role::kSquares) continue;
       const Symbol squares = Read(use.block);
       RZ_RETURN_IF_ERROR(Expect(squares, {Of::kSquares, squares.stage, t}));
@@ -470,13 +484,13 @@ class SymbolicRun {
     RZ_RETURN_IF_ERROR(ExpectReadIf(has_norm() && norm >= 0, Role::kNorm, {Of::kNorm, -1, norm}));
     RZ_RETURN_IF_ERROR(
         ExpectReadIf(counts_squares() && !has_norm(), Role::kSquares, {Of::kSquares, j, t}));
-    const Use& used = *Find(Role::kSum);
+    const NumberedUse& used = *Find(Role::kSum);
     used_[Where(used.block)] = op_->iteration;
     if (used.how != How::kRead) Put(used, {});
     Put(*Find(Role::kState), {Of::kState, j, t + 1});
     Put(*Find(Role::kMade), Theta(j, t + 1));
     if (Apart(j)) Put(*Find(Role::kMasters), Masters(j, t + 1));
-    if (const Use* made = Find(Role::kPrediction)) Put(*made, {Of::kPrediction, j, t + 2});
+    if (const NumberedUse* made = Find(Role::kPrediction)) Put(*made, {Of::kPrediction, j, t + 2});
     return absl::OkStatus();
   }
 
@@ -516,7 +530,7 @@ class SymbolicRun {
     const int t = op_->iteration.value;
     const int64_t place = PlaceInFold(*op_, worker_);
     RZ_RETURN_IF_ERROR(ExpectRead(Role::kLosses, {Of::kLosses, -1, t, place, op_->copy}));
-    const Use& fold = *Find(Role::kFold);
+    const NumberedUse& fold = *Find(Role::kFold);
     if ((place == 0) != (fold.how == How::kWrite)) return Wrong("begins a fold, or does not");
     if (place > 0)
       RZ_RETURN_IF_ERROR(ExpectRead(Role::kFold, {Of::kFold, -1, t, place, op_->copy}));
@@ -527,8 +541,8 @@ class SymbolicRun {
   absl::Status Release() {
     Cell& cell = CellOf(Find(Role::kTarget)->block);
     // What was lent may be another version by now: nobody reads it here any more.
-    const bool lent = cell.lent.home != kNoWorker;
-    if (lent && cell.lent.block.stage != op_->stage) return Wrong("is of another stage");
+    const bool lent = IsLoan(cell);
+    if (lent && NameOf(cell.lent).stage != op_->stage) return Wrong("is of another stage");
     const Symbol wanted = Labelled(op_->stage.value, op_->version);
     if (!lent) RZ_RETURN_IF_ERROR(Expect(cell.symbol, wanted));
     if (cell.label != op_->version) return Wrong("lets go of a copy with another label");
@@ -538,27 +552,26 @@ class SymbolicRun {
   }
 
   // --- messages -----------------------------------------------------------------------------------
-  static bool IsFull(const Cell& cell) {
-    return cell.symbol.of != Of::kNothing || cell.lent.home != kNoWorker;
-  }
+  static bool IsLoan(const Cell& cell) { return cell.lent != BlockPlace(); }
+  static bool IsFull(const Cell& cell) { return cell.symbol.of != Of::kNothing || IsLoan(cell); }
   static bool IsHeld(const MemoryBlock& block) {
     return block.kind == BlockKind::kHeld || block.kind == BlockKind::kHeldPrediction;
   }
 
   absl::Status Send() {
-    const MemoryBlock& source = Find(Role::kSource)->block;
-    const LentBlock place = Where(source);
-    lent_[at_] = place;
+    const BlockPlace place = Where(Find(Role::kSource)->block);
+    const Symbol symbol = At(place).symbol;
+    under_way_[ring_.partner[at_]] = {place, symbol};
     if (op_->channel == Channel::kReturn) return GiveBack(place);
     Touch(place, false);
-    sent_[at_] = At(place).symbol;
-    return sent_[at_].of == Of::kNothing ? Wrong("there is nothing yet to send") : absl::OkStatus();
+    return symbol.of == Of::kNothing ? Wrong("there is nothing yet to send") : absl::OkStatus();
   }
 
   // A sum that is not used any more, neither here nor elsewhere.
-  absl::Status GiveBack(const LentBlock& place) {
+  absl::Status GiveBack(const BlockPlace& place) {
     const auto used = used_.find(place);
-    if (used == used_.end() || used->second != op_->iteration || place.block.stage != op_->stage) {
+    if (used == used_.end() || used->second != op_->iteration ||
+        NameOf(place).stage != op_->stage) {
       return Wrong("gives back another sum");
     }
     CellOf(Find(Role::kSource)->block) = {};
@@ -566,25 +579,27 @@ class SymbolicRun {
   }
 
   // What was lent is here again.
-  absl::Status TakeBack() const {
-    const LentBlock own{WorkerId(worker_), Find(Role::kTarget)->block};
-    return lent_[ring_.partner[at_]] == own ? absl::OkStatus() : Wrong("brings back another block");
+  absl::Status TakeBack(const BlockPlace& lent) const {
+    const BlockPlace own{worker_, Find(Role::kTarget)->block};
+    return lent == own ? absl::OkStatus() : Wrong("brings back another block");
   }
 
   absl::Status Receive() {
-    if (op_->channel == Channel::kReturn) return TakeBack();
-    const LentBlock lent = lent_[ring_.partner[at_]];
-    const Symbol came = op_->loan ? At(lent).symbol : sent_[ring_.partner[at_]];
+    const Message message = under_way_.extract(at_).mapped();
+    const BlockPlace& lent = message.from;
+    if (op_->channel == Channel::kReturn) return TakeBack(lent);
+    const Symbol came = op_->loan ? At(lent).symbol : message.symbol;
     RZ_RETURN_IF_ERROR(CheckName(came));
-    if (op_->loan && lent != HomeOf(plan_, *op_)) return Wrong("lends another block");
-    const LentBlock own{WorkerId(worker_), Find(Role::kTarget)->block};
+    if (op_->loan && LentBlock{WorkerId(lent.home), NameOf(lent)} != HomeOf(plan_, *op_))
+      return Wrong("lends another block");
+    const BlockPlace own{worker_, Find(Role::kTarget)->block};
     Touch(op_->loan ? lent : own, !op_->loan);
     if (op_->loan && lent == own) return absl::OkStatus();  // it came home
     Cell& cell = CellOf(own.block);
     if (cell.name.kind == OpKind::kReceive) {
       return Wrong(absl::StrCat("comes over \"", ToString(cell.name), "\", which nobody used"));
     }
-    if (IsHeld(own.block) && IsFull(cell)) {
+    if (IsHeld(NameOf(own)) && IsFull(cell)) {
       return Wrong(absl::StrCat("comes over ", SymbolText(cell.symbol), ", which is still held"));
     }
     cell = {};
@@ -696,7 +711,11 @@ class SymbolicRun {
   absl::Status CheckEnd() {
     int64_t masters = 0;
     for (int w = 0; w < plan_.workers; ++w) {
-      for (const auto& [block, cell] : memory_[w]) {
+      std::vector<Symbol> states;
+      for (int j = 0; j < plan_.stage_count(); ++j) states.push_back({Of::kState, j, 0});
+      for (int n = 0; n < std::ssize(memory_[w]); ++n) {
+        const Cell& cell = memory_[w][n];
+        const MemoryBlock& block = ring_.blocks[w][n];
         if (cell.name.kind == OpKind::kReceive) {
           return FailedPrecondition("worker ", w, ": nobody uses \"", ToString(cell.name), "\"");
         }
@@ -704,14 +723,15 @@ class SymbolicRun {
           return FailedPrecondition("worker ", w, ": ", SymbolText(cell.symbol),
                                     " is never let go of");
         }
+        const int j = block.stage.value;
+        if (IsStage(j) && block == StateBlock(j)) states[j] = cell.symbol;
       }
       for (int j = 0; j < plan_.stage_count() && plan_.exchange; ++j) {
         if (!Owns(w, j) || !Trains(j)) continue;
         ++masters;
-        const Cell& state = memory_[w][{.kind = BlockKind::kState, .stage = StageId(j)}];
-        if (state.symbol.first == plan_.iterations) continue;
-        return FailedPrecondition("worker ", w, ": stage ", j, " ends with ",
-                                  SymbolText(state.symbol), ", not ", plan_.iterations);
+        if (states[j].first == plan_.iterations) continue;
+        return FailedPrecondition("worker ", w, ": stage ", j, " ends with ", SymbolText(states[j]),
+                                  ", not ", plan_.iterations);
       }
     }
     const int64_t iterations = plan_.exchange ? plan_.iterations : 0;
@@ -742,19 +762,17 @@ class SymbolicRun {
   const RequiredLabels labels_;
   std::mt19937_64 random_{order_};
   std::vector<StaggerWait> waits_;
-  // By worker. A reference to a cell stays.
-  std::vector<absl::node_hash_map<MemoryBlock, Cell>> memory_;
-  std::vector<Symbol> sent_;     // by operation
-  std::vector<LentBlock> lent_;  // likewise: what a word is of
+  std::vector<std::vector<Cell>> memory_;        // by worker and block
+  absl::flat_hash_map<int, Message> under_way_;  // by their receives
   LentUses uses_;
-  absl::flat_hash_map<LentBlock, Iteration> used_;  // sums that were updated from, or taken
+  std::map<BlockPlace, Iteration> used_;  // sums that were updated from, or taken
   LentUses::Waits before_;
   std::vector<int> done_;  // in order
   int64_t squares_ = 0, norms_ = 0;
 
   int at_ = 0;  // what is being done
   int worker_ = 0;
-  const Instruction* op_ = nullptr;
+  const RingOp* op_ = nullptr;
 };
 
 }  // namespace

@@ -174,7 +174,7 @@ class Runner {
   // An operation ends. What is lent may be here before the name that it is to have is free.
   void Arrive(int i, int64_t now) {
     arrived_[i] = true;
-    if (missing_[i] == 0 || !IsWord(ring_.ops[i].op)) End(i, now);
+    if (missing_[i] == 0 || !IsWord(ring_.ops[i])) End(i, now);
   }
 
   void End(int i, int64_t now) {

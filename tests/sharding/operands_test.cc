@@ -116,12 +116,25 @@ std::vector<std::vector<bool>> EndedBefore(const std::vector<std::vector<int64_t
   return ended;
 }
 
+// Hazards on blocks by their names.
+class NamedHazards {
+ public:
+  std::vector<int64_t> Append(const Instruction& op) {
+    return hazards_.Append(op, numbers_.Of(op.uses));
+  }
+  int64_t WriterOf(const MemoryBlock& block) { return hazards_.WriterOf(numbers_.Of(block)); }
+
+ private:
+  BlockNumbers numbers_;
+  Hazards hazards_;
+};
+
 // Calls `see` with the waits of hazards and those of Link, operation by operation.
 template <typename See>
 void ForEachLinked(See see) {
   ForEachProgram([&](const Plan& plan, const Program& program) {
     std::vector<std::vector<int64_t>> hazards, links;
-    Hazards known;
+    NamedHazards known;
     for (const Instruction& op : program.ops) hazards.push_back(known.Append(op));
     const auto linked = Linker(plan, program.worker).Append(program.ops);
     ASSERT_TRUE(linked.ok()) << linked.status();
@@ -175,7 +188,7 @@ Instruction Using(How how, const MemoryBlock& block) {
 TEST(HazardsTest, ReadersWaitForTheWriterAndWritersForAll) {
   const MemoryBlock block{.kind = BlockKind::kGradient}, other{.kind = BlockKind::kNorm};
   using After = std::vector<int64_t>;
-  Hazards hazards;
+  NamedHazards hazards;
   EXPECT_EQ(hazards.WriterOf(block), -1);
   EXPECT_EQ(hazards.Append(Using(How::kWrite, block)), After({}));
   EXPECT_EQ(hazards.Append(Using(How::kRead, block)), After({0}));
@@ -198,7 +211,7 @@ TEST(HazardsTest, ComputingAndTheSendsOfOneChannelAreInOrder) {
         {Reading(Role::kSource, block)});
   };
   using After = std::vector<int64_t>;
-  Hazards hazards;
+  NamedHazards hazards;
   EXPECT_EQ(hazards.Append(forward()), After({}));
   EXPECT_EQ(hazards.Append(forward()), After({0}));
   EXPECT_EQ(hazards.Append(send(1)), After({}));

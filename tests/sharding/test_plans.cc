@@ -480,7 +480,7 @@ class Oracle {
 
   absl::Status Follow(int i) {
     const RingOp& linked = ring_.ops[i];
-    const Op& op = linked.op;
+    const Op& op = linked;
     if (op.kind == OpKind::kReceive) contents_[i] = contents_[ring_.partner[i]];
     // A finished sum is read by many.
     const OpKind reader = TakesSums() ? OpKind::kSquares : OpKind::kUpdate;
