@@ -57,32 +57,33 @@ class Runner {
         ring_(ring),
         options_(options),
         window_(options.window > 0 ? options.window : plan.window),
-        missing_(ring.count()),
-        frees_left_(ring.count()),
+        states_(ring.count()),
         followers_(
             ring.count(), [&](int i) -> auto& { return ring.ops[i].after; }),
         frees_of_(
             ring.count(), [&](int i) -> auto& { return ring.frees[i]; }),
-        queue_of_(ring.count(), -1),
-        done_(ring.count(), false),
-        arrived_(ring.count(), false),
         channels_(ring.queues.size()) {
     times_.start.assign(ring.count(), 0);
     times_.end.assign(ring.count(), -1);
     times_.freed.assign(ring.count(), -1);
     for (size_t q = 0; q < ring.queues.size(); ++q) {
-      for (const int send : ring.queues[q].sends) queue_of_[send] = static_cast<int>(q);
-      for (const int receive : ring.queues[q].receives) queue_of_[receive] = static_cast<int>(q);
+      for (const auto* const ends : {&ring.queues[q].sends, &ring.queues[q].receives}) {
+        for (const int end : *ends) states_[end].queue = static_cast<int>(q);
+      }
     }
     for (int i = 0; i < ring.count(); ++i) {
-      missing_[i] = static_cast<int>(ring.ops[i].after.size());
-      frees_left_[i] = static_cast<int>(ring.frees[i].size());
+      State& state = states_[i];
+      state.missing = static_cast<int>(ring.ops[i].after.size());
+      state.frees_left = static_cast<int>(ring.frees[i].size());
+      state.kind = ring.op(i).kind;
+      state.is_word = IsWord(ring.ops[i]);
+      state.ticks = Duration(i) + (TakesTime(i) ? Jitter(i) : 0);
     }
   }
 
   absl::StatusOr<Timeline> Run() {
     for (int i = 0; i < ring_.count(); ++i) {
-      if (missing_[i] == 0) Start(i, 0);
+      if (states_[i].missing == 0) Start(i, 0);
     }
     while (!events_.empty() || !sharing_.empty()) {
       const int64_t next_end = sharing_.empty() ? kNever : NextSharedEnd();
@@ -102,6 +103,17 @@ class Runner {
   }
 
  private:
+  // Of an operation; together, since each event needs most of it.
+  struct State {
+    int missing = 0;     // operations of `after` that are not done
+    int frees_left = 0;  // of a receive
+    int queue = -1;
+    OpKind kind = OpKind::kEnd;
+    bool is_word = false;
+    bool done = false;
+    bool arrived = false;  // of a receive: its message
+    int64_t ticks = 0;     // what it takes
+  };
   struct ChannelState {
     std::deque<int> waiting;  // sends without credit
     std::deque<int> held;     // receives whose slot is taken, in order of arrival
@@ -143,15 +155,15 @@ class Runner {
   }
 
   void Start(int i, int64_t now) {
-    if (ring_.op(i).kind == OpKind::kReceive) {  // its message starts it
-      if (arrived_[i] && !done_[i]) events_.push({now, i});
+    const State& state = states_[i];
+    if (state.kind == OpKind::kReceive) {  // its message starts it
+      if (state.arrived && !state.done) events_.push({now, i});
       return;
     }
     times_.start[i] = now;
-    const int64_t ticks = Duration(i) + (TakesTime(i) ? Jitter(i) : 0);
-    if (options_.cores == 0 || ticks == 0) return events_.push({now + ticks, i});
+    if (options_.cores == 0 || state.ticks == 0) return events_.push({now + state.ticks, i});
     Advance(now);
-    sharing_.push({progress_ + static_cast<double>(ticks), i});
+    sharing_.push({progress_ + static_cast<double>(state.ticks), i});
   }
 
   // Ticks of computing that each who shares the cores gets done in one tick.
@@ -173,32 +185,34 @@ class Runner {
 
   // An operation ends. What is lent may be here before the name that it is to have is free.
   void Arrive(int i, int64_t now) {
-    arrived_[i] = true;
-    if (missing_[i] == 0 || !IsWord(ring_.ops[i])) End(i, now);
+    states_[i].arrived = true;
+    if (states_[i].missing == 0 || !states_[i].is_word) End(i, now);
   }
 
   void End(int i, int64_t now) {
     times_.end[i] = now;
-    done_[i] = true;
+    State& state = states_[i];
+    state.done = true;
     ++ended_;
     for (const int follower : followers_[i]) {
-      if (--missing_[follower] == 0) Start(follower, now);
+      if (--states_[follower].missing == 0) Start(follower, now);
     }
-    if (ring_.op(i).kind == OpKind::kSend) {
-      channels_[queue_of_[i]].waiting.push_back(i);
-      Depart(queue_of_[i], now);
+    if (state.kind == OpKind::kSend) {
+      channels_[state.queue].waiting.push_back(i);
+      Depart(state.queue, now);
     }
     for (const int receive : frees_of_[i]) {
-      if (--frees_left_[receive] == 0) Free(receive, now);
+      if (--states_[receive].frees_left == 0) Free(receive, now);
     }
-    if (ring_.op(i).kind == OpKind::kReceive && ring_.frees[i].empty()) Free(i, now);
+    if (state.kind == OpKind::kReceive && ring_.frees[i].empty()) Free(i, now);
   }
 
   void Free(int receive, int64_t now) {
     times_.freed[receive] = now;
-    std::deque<int>& held = channels_[queue_of_[receive]].held;
+    const int queue = states_[receive].queue;
+    std::deque<int>& held = channels_[queue].held;
     held.erase(std::find(held.begin(), held.end(), receive));
-    Depart(queue_of_[receive], now);
+    Depart(queue, now);
   }
 
   void Depart(int queue, int64_t now) {
@@ -222,25 +236,26 @@ class Runner {
   // Something that `i`, which never ended, waits for.
   int Blocker(int i, std::string* why) const {
     for (const int after : ring_.ops[i].after) {
-      if (!done_[after]) {
+      if (!states_[after].done) {
         *why = " waits for ";
         return after;
       }
     }
     const int send = ring_.partner[i];
-    if (!done_[send]) {
+    if (!states_[send].done) {
       *why = " waits for the message of ";
       return send;
     }
     *why = " waits for a slot until ";
-    const auto& frees = ring_.frees[channels_[queue_of_[i]].held.front()];
-    return *std::find_if(frees.begin(), frees.end(), [this](int by) { return !done_[by]; });
+    const auto& frees = ring_.frees[channels_[states_[i].queue].held.front()];
+    return *std::find_if(frees.begin(), frees.end(), [this](int by) { return !states_[by].done; });
   }
 
   std::string Circle() const {
     std::string why, text;
-    int i = static_cast<int>(std::find(done_.begin(), done_.end(), false) - done_.begin());
-    std::vector<bool> seen(done_.size(), false);
+    int i = 0;
+    while (states_[i].done) ++i;
+    std::vector<bool> seen(states_.size(), false);
     for (; !seen[i]; i = Blocker(i, &why)) seen[i] = true;
     const int first = i;
     int length = 0;
@@ -258,13 +273,9 @@ class Runner {
   const LinkedRing& ring_;
   const SimulationOptions& options_;
   const int window_;
-  std::vector<int> missing_;     // operations of `after` that are not done
-  std::vector<int> frees_left_;  // of a receive
+  std::vector<State> states_;
   const Reverse followers_;
   const Reverse frees_of_;  // receives whose slots an operation helps to free
-  std::vector<int> queue_of_;
-  std::vector<bool> done_;
-  std::vector<bool> arrived_;  // of a receive: its message
   std::vector<ChannelState> channels_;
   std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events_;
   // With cores to share: what everybody who was there from the beginning would have got done, and
