@@ -14,19 +14,21 @@
 namespace ringzero {
 namespace {
 
-void AddOp(const Instruction& op, int worker, LinkedRing& ring) {
+RingOp& AddOp(const Instruction& op, int worker, LinkedRing& ring) {
   RingOp& added = ring.ops.emplace_back();
   static_cast<Op&>(added) = op;
   added.loan = op.loan;
   added.worker = worker;
+  return added;
 }
 
 // Links what follows in a worker's program, which begins at `base`, and fills it in behind `first`.
-absl::Status LinkPart(std::span<const Instruction> part, int base, RingOp* first, Linker& linker) {
+absl::Status LinkPart(std::span<const Instruction> part, int base, int first, Linker& linker,
+                      LinkedRing& ring) {
   const auto shift = [base](int64_t op) { return static_cast<int>(op >= 0 ? op + base : op); };
   RZ_ASSIGN_OR_RETURN(const std::vector<LinkedOp> linked, linker.Append(part));
   for (const LinkedOp& from : linked) {
-    RingOp& to = *first++;
+    RingOp& to = ring.ops[first++];
     to.uses = from.uses;
     for (const int64_t after : from.after) to.after.push_back(shift(after));
     for (const Read& read : from.reads) {
@@ -49,7 +51,7 @@ absl::Status LinkWorker(const Plan& plan, int worker, LinkedRing& ring) {
       some.push_back(ring.InstructionOf(i));
     }
     RZ_RETURN_IF_ERROR(
-        Annotate(LinkPart(some, base, &ring.ops[first], linker), absl::StrCat("worker ", worker)));
+        Annotate(LinkPart(some, base, first, linker, ring), absl::StrCat("worker ", worker)));
   }
   return absl::OkStatus();
 }
@@ -62,9 +64,9 @@ absl::Status WriteWorker(const Plan& plan, int worker, LinkedRing& ring) {
                       ProgramWriter::Create(plan, WorkerId(worker), Iteration(0)));
   while (writer.part().has_value()) {
     std::vector<Instruction> part = writer.Next();
-    const size_t first = ring.ops.size();
+    const int first = ring.count();
     for (const Instruction& op : part) AddOp(op, worker, ring);
-    RZ_RETURN_IF_ERROR(LinkPart(part, base, ring.ops.data() + first, linker));
+    RZ_RETURN_IF_ERROR(LinkPart(part, base, first, linker, ring));
   }
   ring.begin.push_back(ring.count());
   ring.blocks.push_back(linker.blocks());
@@ -254,14 +256,10 @@ absl::StatusOr<LinkedRing> LinkedRing::Join(const Plan& plan, std::vector<Progra
   RZ_RETURN_IF_ERROR(CheckWholeRun(plan, programs));
   LinkedRing ring;
   ring.begin.push_back(0);
-  size_t count = 0;
-  for (const Program& program : programs) count += program.ops.size();
-  ring.ops.reserve(count);
   for (Program& program : programs) {
     BlockNumbers numbers;
     for (const Instruction& op : program.ops) {
-      AddOp(op, program.worker.value, ring);
-      ring.ops.back().uses = numbers.Of(op.uses);
+      AddOp(op, program.worker.value, ring).uses = numbers.Of(op.uses);
     }
     std::vector<Instruction>().swap(program.ops);
     ring.begin.push_back(ring.count());
@@ -280,9 +278,10 @@ absl::Status LinkedRing::Link(const Plan& plan) {
 
 void LinkedRing::Finish(const Plan& plan) {
   for (int w = 0; w < plan.workers; ++w) held_slots.push_back(HeldSlots(plan, WorkerId(w)));
-  for (const RingOp& op : ops) {
-    lasting.push_back(plan.holds_copies() && op.kind == OpKind::kReceive &&
-                      BringsHeldCopies(op.channel) && plan.stage(op.stage).sum_bytes == 0);
+  for (int i = 0; i < count(); ++i) {
+    const Op& each = op(i);
+    lasting.push_back(plan.holds_copies() && each.kind == OpKind::kReceive &&
+                      BringsHeldCopies(each.channel) && plan.stage(each.stage).sum_bytes == 0);
   }
   for (MessageQueue& queue : queues) queue.words = IsWord(ops[queue.sends[0]]);
   FindFrees(*this);
@@ -296,8 +295,6 @@ absl::StatusOr<LinkedRing> LinkedRing::Write(const Plan& plan) {
   ring.begin.push_back(0);
   for (int w = 0; w < plan.workers; ++w) {
     RZ_RETURN_IF_ERROR(WriteWorker(plan, w, ring));
-    // The others are about as long.
-    if (w == 0) ring.ops.reserve(ring.ops.size() * plan.workers * 11 / 10);
   }
   RZ_RETURN_IF_ERROR(SortIntoQueues(plan, ring));
   RZ_RETURN_IF_ERROR(JoinMessages(ring));

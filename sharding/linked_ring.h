@@ -57,8 +57,30 @@ struct RingOp : Op {
   absl::InlinedVector<RingRead, 1> reads;
 };
 
+// In pieces of the same size. A ring of hundreds of workers takes hundreds of MB, and the first touch
+// of so much memory costs as much time as the linking. So what one ring leaves must fit the next,
+// which may be longer: as one array it would not.
+class RingOps {
+ public:
+  RingOp& operator[](size_t i) { return pieces_[i / kPiece][i % kPiece]; }
+  const RingOp& operator[](size_t i) const { return pieces_[i / kPiece][i % kPiece]; }
+  size_t size() const { return size_; }
+  RingOp& emplace_back() {
+    if (size_++ % kPiece == 0) {
+      pieces_.emplace_back();
+      if (size_ > kPiece) pieces_.back().reserve(kPiece);  // a small ring has a small one
+    }
+    return pieces_.back().emplace_back();
+  }
+
+ private:
+  static constexpr size_t kPiece = 16384;  // about a huge page
+  std::vector<std::vector<RingOp>> pieces_;
+  size_t size_ = 0;
+};
+
 struct LinkedRing {
-  std::vector<RingOp> ops;
+  RingOps ops;
   std::vector<int> begin;                        // workers + 1 of them
   std::vector<std::vector<MemoryBlock>> blocks;  // by worker and number
   std::vector<int> partner;  // of a send its receive and the reverse; -1 for all else
