@@ -104,7 +104,7 @@ class FaultyTransport final : public TransportDecorator {
   Clock::time_point DueTime(const Message& message);  // mutex_ held
   void Run();
   void TellSenders(std::unique_lock<std::mutex>& lock);
-  void DropQueue();   // mutex_ held, as next
+  void DropQueue();  // mutex_ held, as next
   void CloseInner();
   // Is it the turn of what has just arrived?
   bool Flips() { return faults_.flip_message != 0 && ++arrived_ == faults_.flip_message; }
@@ -117,8 +117,8 @@ class FaultyTransport final : public TransportDecorator {
   std::atomic<uint64_t> arrived_{0};
   std::map<std::pair<WorkerId, uint8_t>, Channel> channels_;
   std::multimap<Clock::time_point, Message> queue_;  // equal times: in order of insertion
-  std::vector<Done> dropped_;  // to be told that the message has left
-  std::vector<Done> unsent_;   // to be told why it has not
+  std::vector<Done> dropped_;                        // to be told that the message has left
+  std::vector<Done> unsent_;                         // to be told why it has not
   bool closing_ = false;
   bool stopping_ = false;
   std::thread thread_;

@@ -150,9 +150,8 @@ bool Mailbox::Match(WorkerId from, Parcel& parcel, Channel& channel) {
   const size_t bytes = word ? 0 : parcel.buffer.size();
   if (parcel.key != expected.key || parcel.ownership != expected.ownership ||
       bytes != expected.bytes) {
-    EndOutOfStep(
-        from, Describe(from, "sent", parcel.key, parcel.ownership, bytes),
-        Describe(self_, "expected", expected.key, expected.ownership, expected.bytes));
+    EndOutOfStep(from, Describe(from, "sent", parcel.key, parcel.ownership, bytes),
+                 Describe(self_, "expected", expected.key, expected.ownership, expected.bytes));
     return false;
   }
   Buffer delivered;
@@ -366,10 +365,10 @@ absl::Status Mailbox::Close() {
       const bool old = !channel.expected.empty() || !channel.arrived.empty();
       if (!old && channel.receives.empty()) continue;
       const bool expected = old ? !channel.expected.empty() : channel.receives[0].is_posted;
-      const MessageKey key = !old       ? expected ? channel.receives[0].key
-                                                   : channel.receives[0].message.key
-                             : expected ? channel.expected.front().key
-                                        : channel.arrived.front().key;
+      const MessageKey key =
+          !old       ? expected ? channel.receives[0].key : channel.receives[0].message.key
+          : expected ? channel.expected.front().key
+                     : channel.arrived.front().key;
       return FailedPrecondition(
           "worker ", self_.value, " cannot say goodbye: a message from worker ", worker, " (",
           ToString(key), ") ", expected ? "is still expected" : "came and was never expected");

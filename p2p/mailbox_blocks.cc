@@ -66,8 +66,10 @@ absl::StatusOr<std::optional<std::span<std::byte>>> Mailbox::OnBlock(WorkerId fr
   const bool is_ahead = message.number - channel.posted < kMostAhead;
   if (known == nullptr ? !is_ahead : known->has_come) {
     return Internal("message ", message.number, " of kind ", static_cast<int>(message.key.kind),
-                    " comes, but ", channel.posted, " were expected, and so many of these have not "
-                    "come: ", channel.posted - channel.came);
+                    " comes, but ", channel.posted,
+                    " were expected, and so many of these have not "
+                    "come: ",
+                    channel.posted - channel.came);
   }
   Receiving& receiving = channel.receives.Reach(message.number);
   receiving.has_come = true;

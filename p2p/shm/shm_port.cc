@@ -349,9 +349,9 @@ absl::Status ShmPort::TakeBlock(WorkerId from, const ShmToken& token) {
     return Internal("it names ", token.bytes, " bytes at ", token.offset, " of memory that has ",
                     memory.size());
   }
-  return Take(from, {.key = {token.kind, token.tag},
-                     .bytes = token.bytes,
-                     .data = memory.data() + token.offset});
+  return Take(
+      from,
+      {.key = {token.kind, token.tag}, .bytes = token.bytes, .data = memory.data() + token.offset});
 }
 
 absl::Status ShmPort::TakeSmall(WorkerId from, const ShmToken& token, const std::string& payload) {

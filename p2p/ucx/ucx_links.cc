@@ -177,13 +177,12 @@ bool UcxLinks::SendBlock(WorkerId to, const BlockMessage& message) {
   const bool small = message.bytes <= kUcxSmallBytes && options_.memory == MemoryKind::kHost;
   // Credit rides on whole headers alone.
   const bool is_short = small && header.credits == decltype(header.credits){};
-  const UcxWorker::Fate fate = worker_->SendMessage(
-      to.value,
-      {.header = is_short ? PackBlock(header, operation.block_header)
-                          : std::as_bytes(std::span(&header, 1)),
-       .data = {message.data, message.bytes},
-       .operation = &operation,
-       .offer = !small});
+  const UcxWorker::Fate fate =
+      worker_->SendMessage(to.value, {.header = is_short ? PackBlock(header, operation.block_header)
+                                                         : std::as_bytes(std::span(&header, 1)),
+                                      .data = {message.data, message.bytes},
+                                      .operation = &operation,
+                                      .offer = !small});
   if (fate == UcxWorker::Fate::kUnderWay) {
     ++peer.sends_under_way;
     return false;

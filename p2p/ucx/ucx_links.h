@@ -179,7 +179,7 @@ class UcxLinks final : public UcxListener {
     bool credits_press = false;
     uint64_t credits_since = 0;  // the step of the first of them
     int sends_under_way = 0;
-    int announced = 0;  // messages that were announced and are not delivered
+    int announced = 0;          // messages that were announced and are not delivered
     std::vector<void*> offers;  // of those, the ones whose blocks are not posted yet
     uint64_t pass_out = 0, pass_in = 0, nonce = 0;
     std::array<uint8_t, kMaxMessageKinds> credits{};  // to be sent

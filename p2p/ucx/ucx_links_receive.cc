@@ -41,8 +41,8 @@ bool UcxLinks::OnMessage(const Message& message) {
   const absl::StatusOr<bool> kept = TakeBlock(peer, header, message);
   absl::Status taken = TakeCredits(peer, header);
   if (header.type != UcxType::kParcel) GrantCredits();  // it may be a last word
-  if (taken.ok()) taken = header.type == UcxType::kBlock ? kept.status()
-                                                         : Take(peer, header, message.data);
+  if (taken.ok())
+    taken = header.type == UcxType::kBlock ? kept.status() : Take(peer, header, message.data);
   if (!taken.ok()) {
     mailbox_->Fail(Annotate(taken, absl::StrCat("a message of worker ", header.from, " over ucx")));
   }

@@ -48,11 +48,11 @@ struct Command {
   enum class Kind { kParcel, kBlock, kFetch, kAwait, kCredit, kText, kGoodbye };
   Kind kind = Kind::kCredit;
   WorkerId worker;
-  Parcel parcel;             // kParcel
-  Awaited awaited;           // kAwait
-  uint8_t message_kind = 0;  // kCredit
-  UcxLinks::Text text;       // kText
-  BlockMessage block;        // kBlock, kFetch
+  Parcel parcel;              // kParcel
+  Awaited awaited;            // kAwait
+  uint8_t message_kind = 0;   // kCredit
+  UcxLinks::Text text;        // kText
+  BlockMessage block;         // kBlock, kFetch
   std::span<std::byte> into;  // kFetch
 };
 
@@ -297,8 +297,7 @@ void Port::Run(Command& command) {
     case Command::Kind::kBlock:
       if (!links_.SendBlock(command.worker, command.block)) return;
       return mailbox_->OnSent(command.worker, command.block.key.kind, command.block.number);
-    case Command::Kind::kFetch:
-      return links_.Fetch(command.worker, command.block, command.into);
+    case Command::Kind::kFetch: return links_.Fetch(command.worker, command.block, command.into);
     case Command::Kind::kAwait: return links_.Await(command.worker, command.awaited);
     case Command::Kind::kCredit: return links_.SendCredit(command.worker, command.message_kind);
     case Command::Kind::kText: return links_.SendText(command.worker, std::move(command.text));

@@ -473,8 +473,8 @@ UcxWorker::Fate UcxWorker::SendMessage(int peer, const Send& send) {
 UcxWorker::Fate UcxWorker::Fetch(void* offer, std::span<std::byte> into, UcxOperation* operation) {
   ucp_request_param_t param = state_->Payload(into.data(), operation);
   param.cb.recv_am = State::OnFetched;
-  return state_->FateOf(LoadedUcx().ucp_am_recv_data_nbx(state_->worker, offer, into.data(),
-                                                         into.size(), &param));
+  return state_->FateOf(
+      LoadedUcx().ucp_am_recv_data_nbx(state_->worker, offer, into.data(), into.size(), &param));
 }
 
 void UcxWorker::Decline(void* offer) { LoadedUcx().ucp_am_data_release(state_->worker, offer); }

@@ -105,9 +105,8 @@ class BlockPlayer {
   }
 
   void PostNext() {
-    Call(transport_.Post(other_, {0, posted_}, to_[0].as<std::byte>(), [this](auto& end) {
-      Call(end);
-    }));
+    Call(transport_.Post(other_, {0, posted_}, to_[0].as<std::byte>(),
+                         [this](auto& end) { Call(end); }));
     Call(transport_.Post(other_, {1, posted_++}, to_[1].as<std::byte>(), [this](auto& end) {
       Call(end);
       if (end.ok()) Take();
@@ -116,9 +115,8 @@ class BlockPlayer {
   void Serve() {
     const uint64_t turn = served_++;
     for (const uint8_t kind : {0, 1}) {
-      Call(transport_.Send(other_, {kind, turn}, from_[kind].as<std::byte>(), [this](auto& end) {
-        Call(end);
-      }));
+      Call(transport_.Send(other_, {kind, turn}, from_[kind].as<std::byte>(),
+                           [this](auto& end) { Call(end); }));
     }
   }
   uint64_t rounds() const { return done_; }

@@ -45,7 +45,8 @@ class BlockContract : public TransportSuite {
     if (IsSkipped()) return;
     Cluster cluster = Make(1);
     Buffer block = Filled(cluster[0], MemoryUse::kSums, kSmall, 0);
-    const absl::Status sent = cluster[0].Send(WorkerId(0), {0, 0}, block.as<std::byte>(), [](auto&) {});
+    const absl::Status sent =
+        cluster[0].Send(WorkerId(0), {0, 0}, block.as<std::byte>(), [](auto&) {});
     if (absl::IsUnimplemented(sent)) GTEST_SKIP() << sent.message();
   }
   static absl::Status Send(Cluster& cluster, int from, int to, MessageKey key, const Buffer& block,
@@ -125,11 +126,12 @@ TEST_P(BlockContract, KeepsOrderInAChannel) {
   Ends sent, arrived;
   const auto post = [&](int i) {
     RZ_ASSERT_OK(cluster[1].Post(WorkerId(0), {1, static_cast<uint64_t>(i)},
-                              to[static_cast<size_t>(i)].as<std::byte>(), arrived.Next()));
+                                 to[static_cast<size_t>(i)].as<std::byte>(), arrived.Next()));
   };
   for (int i = 0; i < kMessages / 2; ++i) post(i);  // half are posted before they are sent
   for (int i = 0; i < kMessages; ++i) {
-    RZ_ASSERT_OK(Send(cluster, 0, 1, {1, static_cast<uint64_t>(i)}, from[static_cast<size_t>(i)], sent));
+    RZ_ASSERT_OK(
+        Send(cluster, 0, 1, {1, static_cast<uint64_t>(i)}, from[static_cast<size_t>(i)], sent));
   }
   for (int i = kMessages / 2; i < kMessages; ++i) post(i);
   for (int i = 0; i < kMessages; ++i) {

@@ -328,8 +328,8 @@ TEST(UcxMalformed, NonsenseOfAWorkerEndsTheJobWithWords) {
     UcxShortHeader memory;
     UcxBlockHeader block_memory;
     const bool is_block = each.is_short && each.header.type == UcxType::kBlock;
-    const auto sent = is_block ? PackBlock(each.header, block_memory)
-                               : Pack(each.header, each.is_short, memory);
+    const auto sent =
+        is_block ? PackBlock(each.header, block_memory) : Pack(each.header, each.is_short, memory);
     for (int i = 0; i < each.times; ++i) {
       insider.Say(0, {reinterpret_cast<const char*>(sent.data()), sent.size()}, each.data);
     }
