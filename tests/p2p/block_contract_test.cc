@@ -236,9 +236,13 @@ TEST_P(BlockContract, MismatchedKeysOrSizesFailBothAndNameBoth) {
       Ends sent, arrived, senders;
       RZ_ASSERT_OK(Post(cluster, 0, 1, {4, 9}, back, senders));
       const MessageKey expected = {2, size_differs ? 222u : 111u};
-      if (posted_first) RZ_ASSERT_OK(Post(cluster, 1, 0, expected, to, arrived));
+      if (posted_first) {
+        RZ_ASSERT_OK(Post(cluster, 1, 0, expected, to, arrived));
+      }
       RZ_ASSERT_OK(Send(cluster, 0, 1, {2, 222}, from, sent));
-      if (!posted_first) RZ_ASSERT_OK(Post(cluster, 1, 0, expected, to, arrived));
+      if (!posted_first) {
+        RZ_ASSERT_OK(Post(cluster, 1, 0, expected, to, arrived));
+      }
       for (Ends* each : {&arrived, &senders}) {
         const absl::Status status = each->Take();
         const size_t hidden = GetParam().hidden_bytes;
