@@ -28,14 +28,14 @@ class Ends {
  public:
   Done Next() {
     return [callback = waiter_.Callback()](const absl::Status& end) {
-      end.ok() ? callback(0) : callback(end);
+      end.ok() ? callback(std::string()) : callback(end);
     };
   }
   absl::Status Take() { return waiter_.TakeResult().status(); }
   int calls() const { return waiter_.calls(); }
 
  private:
-  Waiter<int> waiter_;
+  Waiter<std::string> waiter_;
 };
 
 class BlockContract : public TransportSuite {

@@ -139,10 +139,10 @@ absl::Status PassBlocksOn(Transport& transport, const std::function<void()>& beg
   const int self = transport.self().value;
   const WorkerId left((self + kWorkers - 1) % kWorkers);
   const WorkerId right((self + 1) % kWorkers);
-  Waiter<int> arrived, sent;
-  const auto tell = [](Waiter<int>& waiter) -> Done {
+  Waiter<std::string> arrived, sent;
+  const auto tell = [](Waiter<std::string>& waiter) -> Done {
     return [callback = waiter.Callback()](const absl::Status& end) {
-      end.ok() ? callback(0) : callback(end);
+      end.ok() ? callback(std::string()) : callback(end);
     };
   };
   std::vector<Buffer> blocks(2);
