@@ -70,12 +70,10 @@ class FaultyTransport final : public TransportDecorator {
   absl::Status ExpectOwned(WorkerId from, MessageKey key, size_t bytes,
                            OwnedArrival arrival) override;
   void Abort(const absl::Status& why) override {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      DropQueue();
-      changed_.notify_one();
-    }
-    inner().Abort(why);
+    inner().Abort(why);  // first: it is what the senders of the queue are told
+    const std::lock_guard<std::mutex> lock(mutex_);
+    DropQueue();
+    changed_.notify_one();
   }
   std::vector<Undelivered> undelivered() const override {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -93,6 +91,11 @@ class FaultyTransport final : public TransportDecorator {
     Buffer owned = Buffer();
     std::span<const std::byte> block = {};
     Done sent = nullptr;
+  };
+  // A message from block to block that goes nowhere.
+  struct Withheld {
+    Done sent;
+    bool lost = false;  // its sender hears that it has left; else why it has not
   };
   struct Channel {
     uint64_t messages = 0;
@@ -117,8 +120,7 @@ class FaultyTransport final : public TransportDecorator {
   std::atomic<uint64_t> arrived_{0};
   std::map<std::pair<WorkerId, uint8_t>, Channel> channels_;
   std::multimap<Clock::time_point, Message> queue_;  // equal times: in order of insertion
-  std::vector<Done> dropped_;                        // to be told that the message has left
-  std::vector<Done> unsent_;                         // to be told why it has not
+  std::vector<Withheld> withheld_;                   // whose senders are to be told
   bool closing_ = false;
   bool stopping_ = false;
   std::thread thread_;
@@ -132,7 +134,7 @@ absl::Status FaultyTransport::Send(Message message) {
     ++messages_;
     if (messages_ == faults_.act_at_message && faults_.act) faults_.act();
     if (messages_ == faults_.drop_message) {
-      if (message.sent != nullptr) dropped_.push_back(std::move(message.sent));
+      if (message.sent != nullptr) withheld_.push_back({std::move(message.sent), true});
       changed_.notify_one();
       return absl::OkStatus();
     }
@@ -215,7 +217,7 @@ absl::Status FaultyTransport::ExpectOwned(WorkerId from, MessageKey key, size_t 
 
 void FaultyTransport::DropQueue() {
   for (auto& [due, message] : queue_) {
-    if (message.sent != nullptr) unsent_.push_back(std::move(message.sent));
+    if (message.sent != nullptr) withheld_.push_back({std::move(message.sent)});
   }
   queue_.clear();
 }
@@ -241,22 +243,21 @@ void FaultyTransport::Run() {
     const Done on_sent = message.sent;
     const absl::Status sent = SendNow(std::move(message));
     if (!sent.ok()) {
-      if (on_sent != nullptr) unsent_.push_back(on_sent);
-      DropQueue();
       inner().Abort(sent);
+      if (on_sent != nullptr) withheld_.push_back({on_sent});
+      DropQueue();
     }
   }
 }
 
-// Of messages that this transport has dropped, those from block to block.
 void FaultyTransport::TellSenders(std::unique_lock<std::mutex>& lock) {
-  while (!dropped_.empty() || !unsent_.empty()) {
-    std::vector<Done> dropped, unsent;
-    dropped.swap(dropped_);
-    unsent.swap(unsent_);
+  while (!withheld_.empty()) {
+    std::vector<Withheld> withheld;
+    withheld.swap(withheld_);
     lock.unlock();
-    for (const Done& sent : dropped) sent(absl::OkStatus());
-    for (const Done& sent : unsent) sent(inner().status());
+    for (const Withheld& each : withheld) {
+      each.sent(each.lost ? absl::OkStatus() : inner().status());
+    }
     lock.lock();
   }
 }

@@ -116,13 +116,11 @@ class LocalWire final : public Wire {
     Push(to, {.kind = Event::Kind::kBlock, .from = self_, .block = message});
     return false;
   }
-  void Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) override {
+  bool Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) override {
     std::memcpy(block.data(), message.data, block.size());
-    mailbox_->OnMoved(from, message.key.kind, message.number);
     Push(from, {.kind = Event::Kind::kTaken, .from = self_, .block = message});
+    return true;
   }
-  // Before what comes is handled.
-  void Attach(Mailbox* mailbox) { mailbox_ = mailbox; }
   void SendCredit(WorkerId to, uint8_t kind) override {
     Push(to, {Event::Kind::kCredit, self_, {}, kind});
   }
@@ -151,7 +149,6 @@ class LocalWire final : public Wire {
 
   const WorkerId self_;
   const std::shared_ptr<Inboxes> inboxes_;
-  Mailbox* mailbox_ = nullptr;
 };
 
 // The arenas of all workers, by worker and MemoryUse. They live as long as any of these: words lend
@@ -226,17 +223,14 @@ class LocalTransport final : public MailboxTransport {
     return running;
   }
 
-  void TakeBlock(Event& event) {
-    event.block.number = mailbox().NextBlock(event.from, event.block.key.kind);
-    const auto block = mailbox().OnBlock(event.from, event.block);
-    if (!block.ok()) return mailbox().Fail(block.status());
-    if (block->has_value()) wire_->Move(event.from, event.block, **block);
-  }
-
   void Handle(Event& event) {
     switch (event.kind) {
       case Event::Kind::kParcel: return mailbox().OnParcel(event.from, std::move(event.parcel));
-      case Event::Kind::kBlock: return TakeBlock(event);
+      case Event::Kind::kBlock: {
+        const absl::Status taken = mailbox().OnNextBlock(event.from, std::move(event.block));
+        if (!taken.ok()) mailbox().Fail(taken);
+        return;
+      }
       case Event::Kind::kTaken:
         return mailbox().OnSent(event.from, event.block.key.kind, event.block.number);
       case Event::Kind::kCredit: return mailbox().OnCredit(event.from, event.credit_kind, 1);
@@ -272,7 +266,6 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> CreateLocalTransports(
     wires.push_back(std::make_shared<LocalWire>(WorkerId(w), inboxes));
     mailboxes.push_back(
         std::make_shared<Mailbox>(WorkerId(w), workers, options[w].on_failure, wires[w]));
-    wires[w]->Attach(mailboxes[w].get());
   }
   for (int to = 0; to < workers; ++to) {
     RZ_ASSIGN_OR_RETURN(const std::vector<int> slots, ResolveSlots(options[to]));

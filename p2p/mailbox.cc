@@ -335,7 +335,7 @@ void Mailbox::RunCallbacks() {
     }
     auto& [ready, moving, answers, questions] = running_;
     if (on_failure != nullptr) on_failure(status);
-    for (const Moving& each : moving) wire_->Move(each.from, each.message, each.block);
+    for (const Moving& each : moving) Move(each);
     for (Ready& each : ready) Call(each);
     for (ReadyAnswer& each : answers) each.arrival(std::move(each.result));
     for (const Question& each : questions) {
@@ -356,22 +356,26 @@ void Mailbox::Call(Ready& ready) {
   ready.shared_arrival(SharedBuffer(ready.result->Detach()));
 }
 
+std::optional<Mailbox::FromPeer> Mailbox::Channel::First() const {
+  if (!expected.empty()) return FromPeer{expected.front().key, true};
+  if (!arrived.empty()) return FromPeer{arrived.front().key, false};
+  if (receives.empty()) return std::nullopt;
+  const Receiving& first = receives[0];
+  return FromPeer{first.is_posted ? first.key : first.message.key, first.is_posted};
+}
+
 absl::Status Mailbox::Close() {
   const std::lock_guard<std::mutex> lock(mutex_);
   RZ_RETURN_IF_ERROR(status_);
   if (closing_) return absl::OkStatus();
   for (int worker = 0; worker < workers(); ++worker) {
     for (const Channel& channel : peers_[worker].channels) {
-      const bool old = !channel.expected.empty() || !channel.arrived.empty();
-      if (!old && channel.receives.empty()) continue;
-      const bool expected = old ? !channel.expected.empty() : channel.receives[0].is_posted;
-      const MessageKey key =
-          !old       ? expected ? channel.receives[0].key : channel.receives[0].message.key
-          : expected ? channel.expected.front().key
-                     : channel.arrived.front().key;
+      const std::optional<FromPeer> first = channel.First();
+      if (!first.has_value()) continue;
       return FailedPrecondition(
           "worker ", self_.value, " cannot say goodbye: a message from worker ", worker, " (",
-          ToString(key), ") ", expected ? "is still expected" : "came and was never expected");
+          ToString(first->key), ") ",
+          first->is_expected ? "is still expected" : "came and was never expected");
     }
   }
   closing_ = true;

@@ -78,14 +78,11 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   // The message thread's side.
   void OnParcel(WorkerId from, Parcel parcel);
   // A message from block to block has come, or is announced. The block posted for it: the wire moves
-  // the payload there and calls OnMoved. Nothing: the wire keeps the payload until Wire::Move, or
-  // the transport has ended. Internal: what cannot be true.
-  absl::StatusOr<std::optional<std::span<std::byte>>> OnBlock(WorkerId from,
-                                                              const BlockMessage& message);
-  // The number of the next such message on a wire that keeps their order.
-  uint32_t NextBlock(WorkerId from, uint8_t kind) const;
-  // Whether the block of that message is posted.
-  bool IsPosted(WorkerId from, uint8_t kind, uint32_t number) const;
+  // the payload there and calls OnMoved. Nothing: Wire::Move comes later, or the transport has
+  // ended; the wire keeps the payload until then, unless it passes. Internal: what cannot be true.
+  absl::StatusOr<std::optional<std::span<std::byte>>> OnBlock(WorkerId from, BlockMessage message);
+  // As OnBlock, for wires that keep a channel's order: numbers the message, and moves it.
+  absl::Status OnNextBlock(WorkerId from, BlockMessage message);
   void OnMoved(WorkerId from, uint8_t kind, uint32_t number);
   // The payload of a message has left its block.
   void OnSent(WorkerId to, uint8_t kind, uint32_t number);
@@ -136,6 +133,10 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
     Done arrived;
     BlockMessage message;  // if it has come
   };
+  struct FromPeer {
+    MessageKey key;
+    bool is_expected = false;  // else it has come
+  };
   struct Channel {  // one per peer and kind, both directions
     int credit = 0;
     int slots = 0;                 // the peer's, if OnSlots told them: credit is never more
@@ -148,6 +149,8 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
     uint32_t came = 0;    // so many messages have come
 
     bool IsEmpty() const { return waiting.empty() && sends.empty(); }
+    // The first message from the peer that is not delivered.
+    std::optional<FromPeer> First() const;
   };
   struct Peer {
     std::array<Channel, kMaxMessageKinds> channels;
@@ -193,7 +196,11 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   void Pump(WorkerId to, uint8_t kind);
   void Spend(WorkerId to, Channel& channel, Parcel parcel);
   bool Match(WorkerId from, Parcel& parcel, Channel& channel);
+  // The block for it, if that is posted.
+  absl::StatusOr<std::optional<std::span<std::byte>>> Meet(WorkerId from, Channel& channel,
+                                                           BlockMessage message);
   bool Fits(WorkerId from, const Receiving& receiving);
+  void Move(const Moving& moving);  // without the lock
   void EndOutOfStep(WorkerId from, const std::string& sent, const std::string& awaited);
   void EndBlocks(Channel& channel, const absl::Status& why);
   void EndSend(NumberedQueue<Sending>& sends, Sending& sending);

@@ -1,4 +1,6 @@
 // Messages from block to block: posts meet what comes, and what has left ends.
+#include <cstring>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -57,37 +59,57 @@ absl::Status Mailbox::Post(WorkerId from, MessageKey key, std::span<std::byte> b
 }
 
 absl::StatusOr<std::optional<std::span<std::byte>>> Mailbox::OnBlock(WorkerId from,
-                                                                     const BlockMessage& message) {
+                                                                     BlockMessage message) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!status_.ok()) return std::nullopt;
   RZ_CHECK(message.key.kind < kMaxMessageKinds, ToString(message.key));
-  Channel& channel = peers_[from.value].channels[message.key.kind];
+  return Meet(from, peers_[from.value].channels[message.key.kind], std::move(message));
+}
+
+absl::Status Mailbox::OnNextBlock(WorkerId from, BlockMessage message) {
+  std::optional<std::span<std::byte>> block;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!status_.ok()) return absl::OkStatus();
+    RZ_CHECK(message.key.kind < kMaxMessageKinds, ToString(message.key));
+    Channel& channel = peers_[from.value].channels[message.key.kind];
+    message.number = channel.came;
+    RZ_ASSIGN_OR_RETURN(block, Meet(from, channel, message));
+  }
+  if (block.has_value()) Move({from, std::move(message), *block});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<std::span<std::byte>>> Mailbox::Meet(WorkerId from, Channel& channel,
+                                                                  BlockMessage message) {
   const Receiving* const known = channel.receives.Find(message.number);
   const bool is_ahead = message.number - channel.posted < kMostAhead;
   if (known == nullptr ? !is_ahead : known->has_come) {
     return Internal("message ", message.number, " of kind ", static_cast<int>(message.key.kind),
-                    " comes, but ", channel.posted,
-                    " were expected, and so many of these have not "
-                    "come: ",
-                    channel.posted - channel.came);
+                    " comes, but ", channel.posted, " were expected, and ",
+                    known == nullptr ? "it is none of the next" : "it has come before");
   }
   Receiving& receiving = channel.receives.Reach(message.number);
   receiving.has_come = true;
-  receiving.message = message;
+  receiving.message = std::move(message);
   ++channel.came;
-  if (!receiving.is_posted || !Fits(from, receiving)) return std::nullopt;
-  return receiving.block;
+  if (receiving.is_posted) {
+    if (!Fits(from, receiving)) return std::nullopt;
+    return receiving.block;
+  }
+  BlockMessage& kept = receiving.message;
+  if (kept.passes) {
+    std::shared_ptr<std::byte[]> copy(new std::byte[kept.bytes]);
+    std::memcpy(copy.get(), kept.data, kept.bytes);
+    kept.data = copy.get();
+    kept.copy = std::move(copy);
+  }
+  return std::nullopt;
 }
 
-uint32_t Mailbox::NextBlock(WorkerId from, uint8_t kind) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return peers_[from.value].channels[kind].came;
-}
-
-bool Mailbox::IsPosted(WorkerId from, uint8_t kind, uint32_t number) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const Receiving* const known = peers_[from.value].channels[kind].receives.Find(number);
-  return known != nullptr && known->is_posted;
+void Mailbox::Move(const Moving& moving) {
+  if (!wire_->Move(moving.from, moving.message, moving.block)) return;
+  OnMoved(moving.from, moving.message.key.kind, moving.message.number);
 }
 
 // Ends the transport if what came is not what was expected.

@@ -47,7 +47,7 @@ absl::Status MailboxTransport::Give(WorkerId to, MessageKey key, Buffer buffer) 
 absl::Status MailboxTransport::Send(WorkerId to, MessageKey key, std::span<const std::byte> block,
                                     Done sent) {
   if (!HasBlocks()) return Transport::Send(to, key, block, std::move(sent));
-  if (!CanSend(block)) {
+  if (!IsMine(block)) {
     return InvalidArgument("a message to worker ", to.value, " (", ToString(key), ") of ",
                            block.size(), " bytes that are not of Allocate");
   }

@@ -55,8 +55,6 @@ class MailboxTransport : public Transport {
   // Whether its wire carries words; messages from block to block.
   virtual bool HasWords() const { return false; }
   virtual bool HasBlocks() const { return true; }
-  // Whether its wire can send this block where it lies.
-  virtual bool CanSend(std::span<const std::byte> block) const { return !block.empty(); }
   // Copies the payload of memory from elsewhere into a block of an arena.
   virtual absl::Status CopyIn(const Buffer& into, const std::byte* from) const;
   Mailbox& mailbox() const { return *mailbox_; }

@@ -30,8 +30,8 @@ class MixedWire final : public Wire {
   bool SendBlock(WorkerId to, const BlockMessage& message) override {
     return To(to).SendBlock(to, message);
   }
-  void Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) override {
-    To(from).Move(from, message, block);
+  bool Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) override {
+    return To(from).Move(from, message, block);
   }
   void SendParcel(WorkerId to, Parcel parcel) override { To(to).SendParcel(to, std::move(parcel)); }
   void AwaitParcel(WorkerId from, const Awaited& awaited) override {
@@ -110,10 +110,6 @@ class MixedTransport final : public MailboxTransport {
   bool CanCarry(BufferCell* root) const override {
     const auto* cell = dynamic_cast<const ArenaCell*>(root);
     return cell != nullptr && (IsMine(cell->arena()) || parts_.here->HasView(*cell));
-  }
-
-  bool CanSend(std::span<const std::byte> block) const override {
-    return IsMine(block) || (!block.empty() && block.size() <= kShmSmallBytes);
   }
 
   const MixedParts parts_;  // without mailbox and arenas, which the base has

@@ -60,7 +60,6 @@ class NumberedQueue {
   size_t size() const { return items_.size(); }
   T& operator[](size_t i) { return items_[i]; }
   const T& operator[](size_t i) const { return items_[i]; }
-  uint32_t begin() const { return begin_; }
   uint32_t end() const { return begin_ + static_cast<uint32_t>(items_.size()); }
 
   // Null: it is gone, or not there yet.

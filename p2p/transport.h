@@ -163,7 +163,8 @@ class Transport {
   // peer_timeout: Unavailable, "worker 3 …".
   virtual absl::Status status() const = 0;
 
-  // The messages that wait for credit, or have not left (or a decorator's delay), in order by channel.
+  // The messages that have not left: they wait for credit, for their receiver's block, or for a
+  // decorator's delay. In order by channel.
   virtual std::vector<Undelivered> undelivered() const = 0;
   // Whether every message sent so far has left.
   bool drained() const { return undelivered().empty(); }

@@ -1,7 +1,7 @@
 // Wire: how a Mailbox's words reach the other workers; each transport brings one.
 //
 // Every method may be called from any thread and with a mailbox's lock held: it must not block,
-// call a Mailbox, or fail (a broken wire is noticed by its message thread). Between two workers the
+// call its Mailbox, or fail (a broken wire is noticed by its message thread). Between two workers the
 // order of a kind's parcels is kept, and goodbyes and aborts come after all that was sent before
 // them. `to` may be this worker itself.
 #ifndef RINGZERO_P2P_WIRE_H_
@@ -47,6 +47,7 @@ struct BlockMessage {
   // `handle`.
   const std::byte* data = nullptr;
   void* handle = nullptr;
+  bool passes = false;  // `data` is there for the call alone, the mailbox may have to copy it
   std::shared_ptr<const std::byte[]> copy = nullptr;  // keeps `data`, if it is one
 };
 
@@ -60,12 +61,13 @@ class Wire {
     (void)message;
     return true;
   }
-  // Brings what came into the block that was posted for it, then calls Mailbox::OnMoved. Called
-  // while callbacks run, without a lock.
-  virtual void Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) {
+  // Brings what came into the block that was posted for it. True: it is there. Else
+  // Mailbox::OnMoved says so. Called without a lock.
+  virtual bool Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) {
     (void)from;
     (void)message;
     (void)block;
+    return true;
   }
   virtual void SendParcel(WorkerId to, Parcel parcel) = 0;
   // This worker waits for a message, in the channel's order. For wires that need memory before it

@@ -37,11 +37,6 @@ struct LentBlock {
   WorkerId home = kNoWorker;
   MemoryBlock block;
   auto operator<=>(const LentBlock&) const = default;
-
-  template <typename H>
-  friend H AbslHashValue(H hash, const LentBlock& lent) {
-    return H::combine(std::move(hash), lent.home.value, lent.block);
-  }
 };
 LentBlock HomeOf(const Plan& plan, const Op& loan);
 

@@ -50,7 +50,7 @@ struct ShmToken {
   uint8_t ownership = 0;  // Ownership
   uint8_t use = 0;        // MemoryUse: in which arena the block lies
   int32_t origin = 0;     // whose arena
-  uint32_t block = 0;     // kTaken: the message's number in its channel
+  uint32_t block = 0;     // kMessage: its index in the arena. kTaken: the message's number
   int32_t code = 0;       // kAbort: absl::StatusCode
   uint64_t tag = 0;       // kQuestion, kAnswer: the question's number
   uint64_t offset = 0;

@@ -67,7 +67,7 @@ ShmPort::ShmPort(ShmEndpoint endpoint, const ShmPortOptions& options)
       hello_deadline_(endpoint.hello_limit),
       hello_limit_(endpoint.hello_limit),
       stopped_(true) {
-  wire_->Attach(mailbox_.get(), {arenas_[0], arenas_[1]});
+  wire_->SendFrom({arenas_[0], arenas_[1]});
   for (const WorkerId from : wire_->members()) {
     const bool is_self = from == mailbox_->self();
     inlets_.push_back({.from = from,
@@ -349,31 +349,17 @@ absl::Status ShmPort::TakeBlock(WorkerId from, const ShmToken& token) {
     return Internal("it names ", token.bytes, " bytes at ", token.offset, " of memory that has ",
                     memory.size());
   }
-  return Take(
+  return mailbox_->OnNextBlock(
       from,
       {.key = {token.kind, token.tag}, .bytes = token.bytes, .data = memory.data() + token.offset});
 }
 
 absl::Status ShmPort::TakeSmall(WorkerId from, const ShmToken& token, const std::string& payload) {
   if (payload.size() > kShmSmallBytes) return absl::InternalError("its payload is too large");
-  return Take(from, {.key = {token.kind, token.tag},
-                     .bytes = payload.size(),
-                     .data = reinterpret_cast<const std::byte*>(payload.data())});
-}
-
-absl::Status ShmPort::Take(WorkerId from, BlockMessage message) {
-  const uint8_t kind = message.key.kind;
-  message.number = mailbox_->NextBlock(from, kind);
-  if (message.bytes <= kShmSmallBytes && !mailbox_->IsPosted(from, kind, message.number)) {
-    // The ring's memory is used again.
-    std::shared_ptr<std::byte[]> copy(new std::byte[message.bytes]);
-    std::memcpy(copy.get(), message.data, message.bytes);
-    message.data = copy.get();
-    message.copy = std::move(copy);
-  }
-  RZ_ASSIGN_OR_RETURN(const auto block, mailbox_->OnBlock(from, message));
-  if (block.has_value()) wire_->Move(from, message, *block);
-  return absl::OkStatus();
+  return mailbox_->OnNextBlock(from, {.key = {token.kind, token.tag},
+                                      .bytes = payload.size(),
+                                      .data = reinterpret_cast<const std::byte*>(payload.data()),
+                                      .passes = true});
 }
 
 absl::Status ShmPort::TakeMessage(WorkerId from, const ShmToken& token) {

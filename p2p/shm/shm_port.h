@@ -104,7 +104,6 @@ class ShmPort {
   absl::Status TakeMessage(WorkerId from, const ShmToken& token);
   absl::Status TakeBlock(WorkerId from, const ShmToken& token);
   absl::Status TakeSmall(WorkerId from, const ShmToken& token, const std::string& payload);
-  absl::Status Take(WorkerId from, BlockMessage message);
   Inlet* InletOf(WorkerId worker);
 
   // The message thread's, but for mailbox_, wire_, views_, watch_ and stopping_.

@@ -35,9 +35,6 @@ class ShmTransport final : public MailboxTransport {
 
  private:
   bool HasWords() const override { return true; }
-  bool CanSend(std::span<const std::byte> block) const override {
-    return IsMine(block) || (!block.empty() && block.size() <= kShmSmallBytes);
-  }
   bool CanCarry(BufferCell* root) const override {
     const auto* cell = dynamic_cast<const ArenaCell*>(root);
     return cell != nullptr && (IsMine(cell->arena()) || port_->HasView(*cell));

@@ -125,11 +125,12 @@ bool ShmWire::SendBlock(WorkerId to, const BlockMessage& message) {
   return false;
 }
 
-void ShmWire::Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) {
+bool ShmWire::Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) {
   std::memcpy(block.data(), message.data, block.size());
-  mailbox_->OnMoved(from, message.key.kind, message.number);
-  if (message.bytes <= kShmSmallBytes) return;
-  Send(from, {.type = ShmToken::Type::kTaken, .kind = message.key.kind, .block = message.number});
+  if (!message.passes) {
+    Send(from, {.type = ShmToken::Type::kTaken, .kind = message.key.kind, .block = message.number});
+  }
+  return true;
 }
 
 void ShmWire::SendParcel(WorkerId to, Parcel parcel) {

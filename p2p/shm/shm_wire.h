@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "p2p/arena.h"
-#include "p2p/mailbox.h"
 #include "p2p/ring_queue.h"
 #include "p2p/shm/shm_packet.h"
 #include "p2p/shm/shm_rings.h"
@@ -32,14 +31,11 @@ class ShmWire final : public Wire {
  public:
   ShmWire(WorkerId self, std::vector<WorkerId> members, std::shared_ptr<ShmRings> rings);
 
-  // Before the first block. `arenas`: what blocks are sent from, by MemoryUse.
-  void Attach(Mailbox* mailbox, const std::array<const Arena*, kMemoryUses>& arenas) {
-    mailbox_ = mailbox;
-    arenas_ = arenas;
-  }
+  // Before the first block. What blocks are sent from, by MemoryUse.
+  void SendFrom(const std::array<const Arena*, kMemoryUses>& arenas) { arenas_ = arenas; }
 
   bool SendBlock(WorkerId to, const BlockMessage& message) override;
-  void Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) override;
+  bool Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) override;
   void SendParcel(WorkerId to, Parcel parcel) override;
   // Does not wake a sleeper that has credit left: it reads this with the next word that wakes it.
   void SendCredit(WorkerId to, uint8_t kind) override;
@@ -111,7 +107,6 @@ class ShmWire final : public Wire {
 
   const WorkerId self_;
   std::array<const Arena*, kMemoryUses> arenas_{};
-  Mailbox* mailbox_ = nullptr;
   const std::vector<WorkerId> members_;
   const int member_;                       // this worker
   const std::shared_ptr<ShmRings> rings_;  // shared by all transports of a process, in tests

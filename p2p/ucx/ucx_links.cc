@@ -153,16 +153,10 @@ void UcxLinks::SayHello() {
   }
 }
 
-// To itself: nobody's lock is held.
-void UcxLinks::SendOwn(const BlockMessage& message) {
-  const auto block = mailbox_->OnBlock(self_, message);
-  if (!block.ok()) return mailbox_->Fail(block.status());
-  if (block->has_value()) Fetch(self_, message, **block);
-}
-
 bool UcxLinks::SendBlock(WorkerId to, const BlockMessage& message) {
-  if (to == self_) {
-    SendOwn(message);
+  if (to == self_) {  // then nobody's lock is held
+    const absl::Status taken = mailbox_->OnNextBlock(self_, message);
+    if (!taken.ok()) mailbox_->Fail(taken);
     return false;
   }
   Peer& peer = peers_[to.value];
@@ -193,29 +187,28 @@ bool UcxLinks::SendBlock(WorkerId to, const BlockMessage& message) {
   return false;
 }
 
-void UcxLinks::Fetch(WorkerId from, const BlockMessage& message, std::span<std::byte> block) {
-  const Ended ended = {from, message.key.kind, message.number};
+bool UcxLinks::Fetch(WorkerId from, const BlockMessage& message, std::span<std::byte> block) {
   if (message.data != nullptr) {
     std::memcpy(block.data(), message.data, block.size());
-    ended_.push_back(ended);
-    if (from == self_) ended_.push_back({from, ended.kind, ended.number, true});
-    return;
+    if (from == self_) ended_.push_back({from, message.key.kind, message.number, true});
+    return true;
   }
   Peer& peer = peers_[from.value];
+  if (peer.closed) return false;  // Shut declines its offers
   std::erase(peer.offers, message.handle);
-  if (peer.closed) return;
   Operation& fetch = TakeOperation(Operation::Kind::kFetch, from);
   fetch.header = UcxHeader();
-  fetch.header.kind = ended.kind;
-  fetch.header.number = ended.number;
+  fetch.header.kind = message.key.kind;
+  fetch.header.number = message.number;
   fetch.header.bytes = block.size();
   ++receives_under_way_;
   const UcxWorker::Fate fate = worker_->Fetch(message.handle, block, &fetch);
-  if (fate == UcxWorker::Fate::kUnderWay) return;
+  if (fate == UcxWorker::Fate::kUnderWay) return false;
   OnDone(fetch,
          fate == UcxWorker::Fate::kDone ? absl::OkStatus()
                                         : absl::InternalError("it cannot be fetched"),
          block.size());
+  return false;
 }
 
 void UcxLinks::TellDone() {
@@ -398,7 +391,7 @@ void UcxLinks::OnFetched(Operation& fetch, const absl::Status& status, size_t by
   FreeOperation(fetch);
   --receives_under_way_;
   if (peer.announced > 0) --peer.announced;  // a farewell may have said that nothing comes
-  clean_up_due_ = true;                      // there may be last words
+  clean_up_due_ = clean_up_due_ || peer.goodbye_came || peer.farewell_came;  // last words
   if (status.ok() && bytes == header.bytes) {
     ended_.push_back({peer.worker, header.kind, header.number});
     return;
@@ -406,6 +399,7 @@ void UcxLinks::OnFetched(Operation& fetch, const absl::Status& status, size_t by
   const std::string what =
       absl::StrCat("receiving message ", header.number, " of kind ", static_cast<int>(header.kind));
   if (MayBeItsEnd(status)) return Suspect(peer, Annotate(status, what));
+  clean_up_due_ = true;
   failed_ =
       Annotate(status.ok() ? absl::InternalError("its payload has another size") : status, what);
 }

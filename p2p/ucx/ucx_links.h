@@ -41,10 +41,9 @@ class UcxLinks final : public UcxListener {
              std::vector<std::string> nonces);
   void SayHello();
 
-  // Wire's words.
-  // True: it has left, as Wire::SendBlock says.
+  // Wire's words; Fetch is its Move.
   bool SendBlock(WorkerId to, const BlockMessage& message);
-  void Fetch(WorkerId from, const BlockMessage& message, std::span<std::byte> block);
+  bool Fetch(WorkerId from, const BlockMessage& message, std::span<std::byte> block);
   void SendParcel(WorkerId to, Parcel parcel);
   void Await(WorkerId from, const Awaited& awaited);
   void SendCredit(WorkerId to, uint8_t kind);
@@ -180,7 +179,7 @@ class UcxLinks final : public UcxListener {
     uint64_t credits_since = 0;  // the step of the first of them
     int sends_under_way = 0;
     int announced = 0;          // messages that were announced and are not delivered
-    std::vector<void*> offers;  // of those, the ones whose blocks are not posted yet
+    std::vector<void*> offers;  // of those, the ones that are not being fetched yet
     uint64_t pass_out = 0, pass_in = 0, nonce = 0;
     std::array<uint8_t, kMaxMessageKinds> credits{};  // to be sent
     std::array<Outgoing, kMaxMessageKinds> out;
@@ -218,7 +217,6 @@ class UcxLinks final : public UcxListener {
   absl::Status CheckHello(const UcxHello& hello) const;
   void TakeRefusal(const Message& message, const UcxHeader& header);
   absl::Status TakeCredits(Peer& peer, const UcxHeader& header);
-  void SendOwn(const BlockMessage& message);
   absl::StatusOr<bool> TakeBlock(Peer& peer, const UcxHeader& header, const Message& message);
   void OnFetched(Operation& fetch, const absl::Status& status, size_t bytes);
   absl::Status TakeAnnouncement(Peer& peer, const UcxHeader& header,

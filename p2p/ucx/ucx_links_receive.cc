@@ -65,28 +65,22 @@ absl::StatusOr<bool> UcxLinks::TakeBlock(Peer& peer, const UcxHeader& header,
   BlockMessage block = {.key = {header.kind, header.tag},
                         .number = header.number,
                         .bytes = header.bytes,
-                        .handle = message.offer};
+                        .data = message.data.data(),
+                        .handle = message.offer,
+                        .passes = small};
   constexpr uint32_t kHalf = 1 << 15;  // of the numbers that a short header tells apart
   if (message.header.size() == sizeof(UcxBlockHeader)) {
     block.number = WholeNumber(header.number, in.next_block - kHalf);
   }
   in.next_block = block.number + 1;
-  if (small) {
-    block.data = message.data.data();
-    if (!mailbox_->IsPosted(peer.worker, header.kind, block.number)) {
-      // UCX uses this memory again.
-      std::shared_ptr<std::byte[]> copy(new std::byte[block.bytes]);
-      std::memcpy(copy.get(), block.data, block.bytes);
-      block.data = copy.get();
-      block.copy = std::move(copy);
-    }
-  }
   RZ_ASSIGN_OR_RETURN(const auto into, mailbox_->OnBlock(peer.worker, block));
   if (!small) {
     ++peer.announced;
-    if (!into.has_value()) peer.offers.push_back(message.offer);
+    peer.offers.push_back(message.offer);
   }
-  if (into.has_value()) Fetch(peer.worker, block, *into);
+  if (into.has_value() && Fetch(peer.worker, block, *into)) {
+    mailbox_->OnMoved(peer.worker, header.kind, block.number);
+  }
   return !small;
 }
 

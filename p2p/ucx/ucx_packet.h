@@ -1,4 +1,4 @@
-// What UcxPorts say to each other: a message's header, in its two forms, and the hello.
+// What UcxPorts say to each other: a message's header, in its three forms, and the hello.
 //
 //   UcxHeader header = {.pass = peer.pass_out, .from = 1, .type = UcxType::kGoodbye};
 //   header.credits[kind] = 2;                     // any message may carry credit
@@ -100,8 +100,8 @@ inline std::span<const std::byte> Pack(const UcxHeader& header, bool with_payloa
   return memory;
 }
 
-// The header of a small message from block to block, whose payload is behind it. As short for the
-// same reason.
+// The header of a small message from block to block, whose payload is behind it: short, so that both
+// fit into one cache line, as above.
 //
 //   pass | from: 8 bytes; tag: 8; then from the lowest bit: number 16, kind 8
 using UcxBlockHeader = std::array<std::byte, 19>;

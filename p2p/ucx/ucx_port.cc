@@ -87,9 +87,10 @@ class Port final : public UcxPort {
     Push({.kind = Command::Kind::kBlock, .worker = to, .block = message});
     return false;
   }
-  void Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) override {
+  bool Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) override {
     if (running_callbacks_of == this) return links_.Fetch(from, message, block);
     Push({.kind = Command::Kind::kFetch, .worker = from, .block = message, .into = block});
+    return false;
   }
   void SendParcel(WorkerId to, Parcel parcel) override {
     if (SendAtOnce(to, parcel)) return;
@@ -297,7 +298,9 @@ void Port::Run(Command& command) {
     case Command::Kind::kBlock:
       if (!links_.SendBlock(command.worker, command.block)) return;
       return mailbox_->OnSent(command.worker, command.block.key.kind, command.block.number);
-    case Command::Kind::kFetch: return links_.Fetch(command.worker, command.block, command.into);
+    case Command::Kind::kFetch:
+      if (!links_.Fetch(command.worker, command.block, command.into)) return;
+      return mailbox_->OnMoved(command.worker, command.block.key.kind, command.block.number);
     case Command::Kind::kAwait: return links_.Await(command.worker, command.awaited);
     case Command::Kind::kCredit: return links_.SendCredit(command.worker, command.message_kind);
     case Command::Kind::kText: return links_.SendText(command.worker, std::move(command.text));

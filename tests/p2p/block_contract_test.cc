@@ -23,21 +23,6 @@ namespace {
 constexpr int kSmall = 16;
 constexpr int kLarge = 50'000;
 
-// What a Done brings.
-class Ends {
- public:
-  Done Next() {
-    return [callback = waiter_.Callback()](const absl::Status& end) {
-      end.ok() ? callback(std::string()) : callback(end);
-    };
-  }
-  absl::Status Take() { return waiter_.TakeResult().status(); }
-  int calls() const { return waiter_.calls(); }
-
- private:
-  Waiter<std::string> waiter_;
-};
-
 class BlockContract : public TransportSuite {
  protected:
   void SetUp() override {
@@ -141,6 +126,17 @@ TEST_P(BlockContract, KeepsOrderInAChannel) {
   for (int i = 0; i < kMessages; ++i) {
     EXPECT_TRUE(Holds(to[static_cast<size_t>(i)], static_cast<float>(i))) << i;
   }
+}
+
+TEST_P(BlockContract, MemoryFromElsewhereIsRefused) {
+  Cluster cluster = Make(2);
+  std::vector<float> elsewhere(2 * kSmall);
+  const std::span<float> block(elsewhere.data(), kSmall);
+  Ends sent;
+  const absl::Status status =
+      cluster[0].Send(WorkerId(1), {0, 1}, std::as_bytes(block), sent.Next());
+  EXPECT_THAT(status.ok() ? sent.Take() : status,  // a delayed one is refused later
+              Fails(absl::StatusCode::kInvalidArgument, "bytes that are not of Allocate"));
 }
 
 TEST_P(BlockContract, SendsToItself) {

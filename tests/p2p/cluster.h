@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -78,6 +79,21 @@ class Waiter {
     int calls = 0;
   };
   std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+// What Dones bring, in order; likewise.
+class Ends {
+ public:
+  Done Next() {
+    return [callback = waiter_.Callback()](const absl::Status& end) {
+      end.ok() ? callback(std::string()) : callback(end);
+    };
+  }
+  absl::Status Take() { return waiter_.TakeResult().status(); }
+  int calls() const { return waiter_.calls(); }
+
+ private:
+  Waiter<std::string> waiter_;
 };
 
 // Polls `condition` until it holds or the deadline passes.

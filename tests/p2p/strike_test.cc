@@ -139,25 +139,20 @@ absl::Status PassBlocksOn(Transport& transport, const std::function<void()>& beg
   const int self = transport.self().value;
   const WorkerId left((self + kWorkers - 1) % kWorkers);
   const WorkerId right((self + 1) % kWorkers);
-  Waiter<std::string> arrived, sent;
-  const auto tell = [](Waiter<std::string>& waiter) -> Done {
-    return [callback = waiter.Callback()](const absl::Status& end) {
-      end.ok() ? callback(std::string()) : callback(end);
-    };
-  };
+  Ends arrived, sent;
   std::vector<Buffer> blocks(2);
   for (Buffer& block : blocks) {
     RZ_ASSIGN_OR_RETURN(block, transport.Allocate(kPayload, MemoryUse::kSums));
   }
-  RZ_RETURN_IF_ERROR(transport.Send(right, {0, 0}, blocks[1].as<std::byte>(), tell(sent)));
+  RZ_RETURN_IF_ERROR(transport.Send(right, {0, 0}, blocks[1].as<std::byte>(), sent.Next()));
   for (uint64_t round = 0;; ++round) {
     const std::span<std::byte> block = blocks[round % 2].as<std::byte>();
-    RZ_RETURN_IF_ERROR(transport.Post(left, {0, round}, block, tell(arrived)));
+    RZ_RETURN_IF_ERROR(transport.Post(left, {0, round}, block, arrived.Next()));
     if (round == 1) begun();
-    RZ_RETURN_IF_ERROR(arrived.TakeResult().status());
-    RZ_RETURN_IF_ERROR(sent.TakeResult().status());
+    RZ_RETURN_IF_ERROR(arrived.Take());
+    RZ_RETURN_IF_ERROR(sent.Take());
     block.front() = block.back() = static_cast<std::byte>(round);
-    RZ_RETURN_IF_ERROR(transport.Send(right, {0, round + 1}, block, tell(sent)));
+    RZ_RETURN_IF_ERROR(transport.Send(right, {0, round + 1}, block, sent.Next()));
   }
 }
 

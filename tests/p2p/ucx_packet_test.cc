@@ -1,4 +1,4 @@
-// A header comes out as it went in, whichever of its two forms it travelled in.
+// A header comes out as it went in, whichever of its three forms it travelled in.
 #include "p2p/ucx/ucx_packet.h"
 
 #include <gtest/gtest.h>
