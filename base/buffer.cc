@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "base/status.h"
 
@@ -16,6 +17,15 @@ class HeapCell final : public CountedCell {
  public:
   HeapCell(std::byte* data, size_t size) : CountedCell(data, size) {}
   ~HeapCell() override { std::free(data_); }
+};
+
+class BorrowedCell final : public CountedCell {
+ public:
+  BorrowedCell(std::span<std::byte> memory, std::shared_ptr<const void> keeper)
+      : CountedCell(memory.data(), memory.size()), keeper_(std::move(keeper)) {}
+
+ private:
+  const std::shared_ptr<const void> keeper_;
 };
 
 }  // namespace
@@ -49,6 +59,10 @@ Buffer MakeHeapBuffer(size_t bytes) {
   if (huge) (void)madvise(memory, rounded / kHugePage * kHugePage, MADV_HUGEPAGE);
   std::memset(memory, 0, rounded);
   return Buffer(new HeapCell(static_cast<std::byte*>(memory), bytes));
+}
+
+Buffer BorrowBuffer(std::span<std::byte> memory, std::shared_ptr<const void> keeper) {
+  return Buffer(new BorrowedCell(memory, std::move(keeper)));
 }
 
 }  // namespace ringzero

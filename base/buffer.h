@@ -15,6 +15,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <utility>
 
@@ -140,6 +141,9 @@ class SharedBuffer : public BufferHandle {
 // A buffer of ordinary, zeroed, 64-byte aligned memory of this process. Throws std::bad_alloc, as
 // operator new does.
 Buffer MakeHeapBuffer(size_t bytes);
+
+// A buffer of memory that is somebody else's, who keeps it as long as the buffer or `keeper` lives.
+Buffer BorrowBuffer(std::span<std::byte> memory, std::shared_ptr<const void> keeper = nullptr);
 
 }  // namespace ringzero
 

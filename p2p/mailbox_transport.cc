@@ -46,7 +46,6 @@ absl::Status MailboxTransport::Give(WorkerId to, MessageKey key, Buffer buffer) 
 
 absl::Status MailboxTransport::Send(WorkerId to, MessageKey key, std::span<const std::byte> block,
                                     Done sent) {
-  if (!HasBlocks()) return Transport::Send(to, key, block, std::move(sent));
   if (!IsMine(block)) {
     return InvalidArgument("a message to worker ", to.value, " (", ToString(key), ") of ",
                            block.size(), " bytes that are not of Allocate");
@@ -56,7 +55,6 @@ absl::Status MailboxTransport::Send(WorkerId to, MessageKey key, std::span<const
 
 absl::Status MailboxTransport::Post(WorkerId from, MessageKey key, std::span<std::byte> block,
                                     Done arrived) {
-  if (!HasBlocks()) return Transport::Post(from, key, block, std::move(arrived));
   return mailbox_->Post(from, key, block, std::move(arrived));
 }
 

@@ -52,9 +52,8 @@ class MailboxTransport : public Transport {
 
   // Can the wire carry this cell as it is? If not, it is copied into an arena.
   virtual bool CanCarry(BufferCell* root) const = 0;
-  // Whether its wire carries words; messages from block to block.
+  // Whether its wire carries words.
   virtual bool HasWords() const { return false; }
-  virtual bool HasBlocks() const { return true; }
   // Copies the payload of memory from elsewhere into a block of an arena.
   virtual absl::Status CopyIn(const Buffer& into, const std::byte* from) const;
   Mailbox& mailbox() const { return *mailbox_; }

@@ -130,11 +130,11 @@ class Transport {
   //
   // `sent`: the block may be written again. `arrived`: the payload is in `block`. After an error
   // `block` may be written to until the transport's end. A kind has messages of this sort alone, or
-  // none. Unimplemented where the transport has only handles.
+  // none.
   virtual absl::Status Send(WorkerId to, MessageKey key, std::span<const std::byte> block,
-                            Done sent);
+                            Done sent) = 0;
   virtual absl::Status Post(WorkerId from, MessageKey key, std::span<std::byte> block,
-                            Done arrived);
+                            Done arrived) = 0;
 
   // Words: messages without payload, between workers that share memory. A word takes no credit, and
   // never waits. It says something about shared memory that both ends know by its key. The receiver
@@ -190,12 +190,6 @@ class Transport {
   virtual TransportStats stats() const = 0;
 };
 
-inline absl::Status Transport::Send(WorkerId, MessageKey, std::span<const std::byte>, Done) {
-  return absl::UnimplementedError("it has no messages from block to block");
-}
-inline absl::Status Transport::Post(WorkerId, MessageKey, std::span<std::byte>, Done) {
-  return absl::UnimplementedError("it has no messages from block to block");
-}
 inline absl::Status Transport::SendWord(WorkerId, MessageKey) {
   return absl::UnimplementedError("words are for workers that share memory");
 }

@@ -54,21 +54,11 @@ struct BlockMessage {
 class Wire {
  public:
   virtual ~Wire() = default;
-  // The next two are for wires that have such messages (MailboxTransport::HasBlocks). True: it has
-  // left, and `message.data` may be written again. Else Mailbox::OnSent says so.
-  virtual bool SendBlock(WorkerId to, const BlockMessage& message) {
-    (void)to;
-    (void)message;
-    return true;
-  }
+  // True: it has left, and `message.data` may be written again. Else Mailbox::OnSent says so.
+  virtual bool SendBlock(WorkerId to, const BlockMessage& message) = 0;
   // Brings what came into the block that was posted for it. True: it is there. Else
   // Mailbox::OnMoved says so. Called without a lock.
-  virtual bool Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) {
-    (void)from;
-    (void)message;
-    (void)block;
-    return true;
-  }
+  virtual bool Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) = 0;
   virtual void SendParcel(WorkerId to, Parcel parcel) = 0;
   // This worker waits for a message, in the channel's order. For wires that need memory before it
   // comes; they may take it while the channel has free slots (SendCredit tells of each).

@@ -7,24 +7,13 @@
 #include "base/status.h"
 
 namespace ringzero {
-namespace {
-
-// Memory that is another's. It stays mapped while the computing side has a handle of it.
-class BorrowedCell final : public CountedCell {
- public:
-  explicit BorrowedCell(MappedMemory memory)
-      : CountedCell(memory.bytes.data(), memory.bytes.size()), keeper_(std::move(memory.keeper)) {}
-
- private:
-  const std::shared_ptr<const void> keeper_;
-};
-
-}  // namespace
 
 void BlockMemory::Borrow(const MemoryBlock& cell, MappedMemory memory) {
   std::byte* const data = memory.bytes.data();
   const Stamp stamp(data, memory.bytes.size());
-  blocks_[cell] = {data, SharedBuffer(new BorrowedCell(std::move(memory))), stamp};
+  // It stays mapped while the computing side has a handle of it.
+  SharedBuffer handle = BorrowBuffer(memory.bytes, std::move(memory.keeper)).Seal();
+  blocks_[cell] = {data, std::move(handle), stamp};
 }
 
 void BlockMemory::AddStamp(const MemoryBlock& own) {

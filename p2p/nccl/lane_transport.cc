@@ -97,7 +97,6 @@ class LaneTransport final : public MailboxTransport {
   void AnswerWith(Answerer answerer) override { answers_->Set(std::move(answerer)); }
 
  private:
-  bool HasBlocks() const override { return false; }
   bool CanCarry(BufferCell* root) const override {
     const auto* cell = dynamic_cast<const ArenaCell*>(root);
     return cell != nullptr && (IsMine(cell->arena()) || wire_->IsReceived(cell));

@@ -13,6 +13,8 @@ namespace {
 
 constexpr size_t kWakeBytes = 64;
 
+MessageKey KeyOf(const LaneWord& word) { return {word.kind, word.tag}; }
+
 }  // namespace
 
 LaneWire::LaneWire(WorkerId self, LaneRoutes routes, ArenaPtr received,
@@ -112,28 +114,58 @@ void LaneWire::SendParcel(WorkerId to, Parcel parcel) {
                     .tag = parcel.key.tag,
                     .bytes = parcel.buffer.size()});
   }
-  if (routes_.to[to.value] == kNoLane) {
-    failure_ = InvalidArgument("no lane leads from worker ", self_.value, " to worker ", to.value,
-                               " (", ToString(parcel.key), ")");
-    return driver_->Post([self = shared_from_this()] { self->Settle(); });
-  }
-  Peer& peer = peers_[to.value];
   LaneWord word = {.type = LaneWord::Type::kAnnounce,
                    .kind = parcel.key.kind,
                    .ownership = static_cast<uint8_t>(parcel.ownership),
                    .tag = parcel.key.tag,
-                   .bytes = parcel.buffer.size(),
-                   .number = peer.announcements++};
-  peer.announced.push_back({std::move(parcel), word.number});
+                   .bytes = parcel.buffer.size()};
+  Announce(to, word, std::move(parcel.buffer));
+}
+
+bool LaneWire::SendBlock(WorkerId to, const BlockMessage& message) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (ended_) return false;
+  const LaneWord word = {.type = LaneWord::Type::kOffer,
+                         .kind = message.key.kind,
+                         .block = message.number,
+                         .tag = message.key.tag,
+                         .bytes = message.bytes};
+  if (is_word_[word.kind] && to != self_) {
+    Say(to, word);
+    return true;
+  }
+  // Nobody writes to what is sent.
+  auto* const data = const_cast<std::byte*>(message.data);
+  Announce(to, word, BorrowBuffer({data, message.bytes}));
+  return false;
+}
+
+void LaneWire::Announce(WorkerId to, const LaneWord& message, Buffer payload) {
+  if (routes_.to[to.value] == kNoLane) {
+    return FailLater(InvalidArgument("no lane leads from worker ", self_.value, " to worker ",
+                                     to.value, " (", ToString(KeyOf(message)), ")"));
+  }
+  Peer& peer = peers_[to.value];
+  LaneWord word = message;
+  word.number = peer.announcements++;
+  peer.announced.push_back({word, std::move(payload)});
   absl::Status failed;
-  if (to == self_) {
-    failed = Accept(self_, word);
-  } else {
+  if (to != self_) {
     Say(to, word);
     if (IsLong(self_, to)) failed = AdvanceLongHops();
+  } else if (word.type == LaneWord::Type::kAnnounce) {
+    failed = Accept(self_, {word, Buffer()});
+  } else {
+    driver_->Post([self = shared_from_this(), word] {
+      const absl::Status taken = self->TakeOffer(self->self_, word);
+      if (!taken.ok()) self->Fail(taken);
+    });
   }
-  if (failed.ok()) return;
-  failure_ = failed;
+  if (!failed.ok()) FailLater(failed);
+}
+
+void LaneWire::FailLater(const absl::Status& why) {
+  failure_ = why;
   driver_->Post([self = shared_from_this()] { self->Settle(); });
 }
 
@@ -184,11 +216,7 @@ void LaneWire::SendQuestion(WorkerId to, uint64_t number, const std::string& que
             [self = shared_from_this(), to, number](const absl::StatusOr<std::string>& answer) {
               // Its goodbye fails the question.
               if (answer.ok() && *answer == kLaneGone) return;
-              std::shared_ptr<Mailbox> mailbox;
-              {
-                const std::lock_guard<std::mutex> lock(self->mutex_);
-                mailbox = self->mailbox_;
-              }
+              const std::shared_ptr<Mailbox> mailbox = self->HeldMailbox();
               if (mailbox == nullptr || !answer.ok()) return;  // the end of words is told elsewhere
               mailbox->OnAnswer(to, number, *answer);
               mailbox->RunCallbacks();
@@ -221,6 +249,11 @@ void LaneWire::Wake() {
   driver_->Post([self = shared_from_this()] { self->RunTurn(); });
 }
 
+std::shared_ptr<Mailbox> LaneWire::HeldMailbox() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return mailbox_;
+}
+
 void LaneWire::Settle() {
   std::shared_ptr<Mailbox> mailbox;
   int own[kMaxMessageKinds] = {};
@@ -240,20 +273,12 @@ void LaneWire::Settle() {
 
 void LaneWire::RunTurn() {
   Settle();
-  std::shared_ptr<Mailbox> mailbox;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    mailbox = mailbox_;
-  }
+  const std::shared_ptr<Mailbox> mailbox = HeldMailbox();
   if (mailbox != nullptr) mailbox->RunCallbacks();
 }
 
 void LaneWire::Fail(const absl::Status& why) {
-  std::shared_ptr<Mailbox> mailbox;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    mailbox = mailbox_;
-  }
+  const std::shared_ptr<Mailbox> mailbox = HeldMailbox();
   if (mailbox == nullptr) return;
   mailbox->Fail(why);
   mailbox->RunCallbacks();
@@ -292,14 +317,12 @@ std::string LaneWire::OnWord(WorkerId from, const std::string& text) {
 }
 
 absl::Status LaneWire::TakeWord(WorkerId from, const LaneWord& word) {
+  if (word.type == LaneWord::Type::kOffer) return TakeOffer(from, word);
   bool goodbye = false;
   std::shared_ptr<Mailbox> mailbox;
   if (word.type == LaneWord::Type::kAnnounce && is_word_[word.kind]) {
     RZ_ASSIGN_OR_RETURN(Parcel parcel, TakeEmpty(word));
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      mailbox = mailbox_;
-    }
+    mailbox = HeldMailbox();
     if (mailbox == nullptr) return absl::OkStatus();
     mailbox->OnParcel(from, std::move(parcel));
     mailbox->RunCallbacks();
@@ -311,12 +334,13 @@ absl::Status LaneWire::TakeWord(WorkerId from, const LaneWord& word) {
     mailbox = mailbox_;
     Peer& peer = peers_[from.value];
     switch (word.type) {
-      case LaneWord::Type::kAnnounce: RZ_RETURN_IF_ERROR(Accept(from, word)); break;
+      case LaneWord::Type::kAnnounce: RZ_RETURN_IF_ERROR(Accept(from, {word, Buffer()})); break;
+      case LaneWord::Type::kOffer: break;
       case LaneWord::Type::kGo: RZ_RETURN_IF_ERROR(Go(from, word)); break;
       case LaneWord::Type::kCredit: break;
       case LaneWord::Type::kGoodbye:
         peer.goodbye_came = true;
-        goodbye = peer.receiving == 0 && peer.offered.empty();
+        goodbye = peer.receiving == 0 && peer.waiting.empty();
         break;
     }
   }
@@ -326,33 +350,67 @@ absl::Status LaneWire::TakeWord(WorkerId from, const LaneWord& word) {
   return absl::OkStatus();
 }
 
-absl::Status LaneWire::Accept(WorkerId from, const LaneWord& word) {
+absl::Status LaneWire::TakeOffer(WorkerId from, const LaneWord& word) {
+  std::shared_ptr<Mailbox> mailbox;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (ended_) return absl::OkStatus();
+    mailbox = mailbox_;
+    peers_[from.value].offers.push_back(word);
+  }
+  const BlockMessage message = {.key = KeyOf(word), .number = word.block, .bytes = word.bytes};
+  RZ_ASSIGN_OR_RETURN(const auto block, mailbox->OnBlock(from, message));
+  if (block.has_value() && Move(from, message, *block)) {
+    mailbox->OnMoved(from, word.kind, word.block);
+  }
+  mailbox->RunCallbacks();
+  return absl::OkStatus();
+}
+
+bool LaneWire::Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (ended_) return false;
+  std::vector<LaneWord>& offers = peers_[from.value].offers;
+  const auto offer = std::find_if(offers.begin(), offers.end(), [&](const LaneWord& each) {
+    return each.kind == message.key.kind && each.block == message.number;
+  });
+  const LaneWord word = *offer;
+  offers.erase(offer);
+  if (is_word_[word.kind] && from != self_) return true;
+  const absl::Status accepted = Accept(from, {word, BorrowBuffer(block)});
+  if (!accepted.ok()) FailLater(accepted);
+  return false;
+}
+
+absl::Status LaneWire::Accept(WorkerId from, Arriving arriving) {
   if (routes_.from[from.value] == kNoLane) {
     return Internal("worker ", from.value, " announced a payload to worker ", self_.value,
                     ", but no lane leads here");
   }
-  if (!IsLong(from, self_)) return StartReceive(from, word);
-  peers_[from.value].offered.push_back(word);
+  if (!IsLong(from, self_)) return StartReceive(from, std::move(arriving));
+  peers_[from.value].waiting.push_back(std::move(arriving));
   return AdvanceLongHops();
 }
 
 absl::StatusOr<Parcel> LaneWire::TakeEmpty(const LaneWord& word) {
   RZ_ASSIGN_OR_RETURN(Buffer block, received_->Allocate(word.bytes));
-  return Parcel{{word.kind, word.tag}, static_cast<Ownership>(word.ownership), std::move(block)};
+  return Parcel{KeyOf(word), static_cast<Ownership>(word.ownership), std::move(block)};
 }
 
-absl::Status LaneWire::StartReceive(WorkerId from, const LaneWord& word) {
-  absl::StatusOr<Buffer> block = received_->Allocate(word.bytes);
-  if (!block.ok()) return Annotate(block.status(), "payload that arrives (received_bytes)");
-  const MessageKey key = {word.kind, word.tag};
-  const auto ownership = static_cast<Ownership>(word.ownership);
+absl::Status LaneWire::StartReceive(WorkerId from, Arriving arriving) {
+  const LaneWord word = arriving.word;
+  if (word.type == LaneWord::Type::kAnnounce) {
+    absl::StatusOr<Buffer> block = received_->Allocate(word.bytes);
+    if (!block.ok()) return Annotate(block.status(), "payload that arrives (received_bytes)");
+    arriving.into = *std::move(block);
+  }
   ++peers_[from.value].receiving;
   driver_->Start({.lane = routes_.from[from.value],
                   .direction = LaneOp::Direction::kReceive,
                   .peer = from,
-                  .buffer = *std::move(block),
-                  .done = [self = shared_from_this(), from, key, ownership](Buffer arrived) {
-                    self->Received(from, {key, ownership, std::move(arrived)});
+                  .buffer = std::move(arriving.into),
+                  .done = [self = shared_from_this(), from, word](Buffer arrived) {
+                    self->Received(from, word, std::move(arrived));
                   }});
   LaneWord go = word;
   go.type = LaneWord::Type::kGo;
@@ -364,16 +422,16 @@ absl::Status LaneWire::StartReceive(WorkerId from, const LaneWord& word) {
 absl::Status LaneWire::Go(WorkerId to, const LaneWord& word) {
   std::deque<Announced>& announced = peers_[to.value].announced;
   const auto which = std::find_if(announced.begin(), announced.end(), [&](const Announced& each) {
-    return each.number == word.number;
+    return each.word.number == word.number;
   });
   if (which == announced.end()) return absl::InternalError("a go for what was not announced");
   if (IsLong(self_, to)) {
     which->may_go = true;
     return AdvanceLongHops();
   }
-  Announced parcel = std::move(*which);
+  Announced next = std::move(*which);
   announced.erase(which);
-  StartSend(to, std::move(parcel));
+  StartSend(to, std::move(next));
   return absl::OkStatus();
 }
 
@@ -382,10 +440,10 @@ void LaneWire::StartSend(WorkerId to, Announced announced) {
   driver_->Start({.lane = routes_.to[to.value],
                   .direction = LaneOp::Direction::kSend,
                   .peer = to,
-                  .buffer = std::move(announced.parcel.buffer),
-                  .done = [self = shared_from_this(), to](Buffer sent) {
+                  .buffer = std::move(announced.payload),
+                  .done = [self = shared_from_this(), to, word = announced.word](Buffer sent) {
                     sent.Reset();
-                    self->Sent(to);
+                    self->Sent(to, word);
                   }});
 }
 
@@ -405,45 +463,49 @@ absl::Status LaneWire::AdvanceLongHops() {
 
 bool LaneWire::AdvanceLongHop(const LongHop& hop, absl::Status& failed) {
   if (hop.to == self_) {
-    std::deque<LaneWord>& offered = peers_[hop.from.value].offered;
-    const auto word = std::find_if(offered.begin(), offered.end(), [&](const LaneWord& each) {
-      return MessageKey{each.kind, each.tag} == hop.key;
+    std::deque<Arriving>& waiting = peers_[hop.from.value].waiting;
+    const auto next = std::find_if(waiting.begin(), waiting.end(), [&](const Arriving& each) {
+      return KeyOf(each.word) == hop.key;
     });
-    if (word == offered.end()) return false;
-    failed = StartReceive(hop.from, *word);
-    offered.erase(word);
+    if (next == waiting.end()) return false;
+    failed = StartReceive(hop.from, std::move(*next));
+    waiting.erase(next);
     return failed.ok();
   }
   std::deque<Announced>& announced = peers_[hop.to.value].announced;
-  const auto parcel = std::find_if(announced.begin(), announced.end(), [&](const Announced& each) {
-    return each.parcel.key == hop.key;
+  const auto which = std::find_if(announced.begin(), announced.end(), [&](const Announced& each) {
+    return KeyOf(each.word) == hop.key;
   });
-  if (parcel == announced.end() || !parcel->may_go) return false;
-  Announced next = std::move(*parcel);
-  announced.erase(parcel);
+  if (which == announced.end() || !which->may_go) return false;
+  Announced next = std::move(*which);
+  announced.erase(which);
   StartSend(hop.to, std::move(next));
   return true;
 }
 
-void LaneWire::Sent(WorkerId to) {
+void LaneWire::Sent(WorkerId to, const LaneWord& word) {
+  const std::shared_ptr<Mailbox> mailbox = HeldMailbox();
+  const bool from_block = word.type == LaneWord::Type::kOffer;
+  if (from_block && mailbox != nullptr) mailbox->OnSent(to, word.kind, word.block);
   const std::lock_guard<std::mutex> lock(mutex_);
   --peers_[to.value].sending;
   SayGoodbyeIfReady(to);
 }
 
-void LaneWire::Received(WorkerId from, Parcel parcel) {
-  std::shared_ptr<Mailbox> mailbox;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    mailbox = mailbox_;
-  }
+void LaneWire::Received(WorkerId from, const LaneWord& word, Buffer payload) {
+  const std::shared_ptr<Mailbox> mailbox = HeldMailbox();
   if (mailbox == nullptr) return;
-  mailbox->OnParcel(from, std::move(parcel));
+  if (word.type == LaneWord::Type::kOffer) {
+    mailbox->OnMoved(from, word.kind, word.block);
+  } else {
+    mailbox->OnParcel(from,
+                      {KeyOf(word), static_cast<Ownership>(word.ownership), std::move(payload)});
+  }
   bool goodbye = false;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     Peer& peer = peers_[from.value];
-    goodbye = --peer.receiving == 0 && peer.goodbye_came && peer.offered.empty();
+    goodbye = --peer.receiving == 0 && peer.goodbye_came && peer.waiting.empty();
   }
   if (goodbye) mailbox->OnGoodbye(from);
 }
@@ -466,7 +528,9 @@ std::vector<Undelivered> LaneWire::undelivered() const {
   std::vector<Undelivered> waiting;
   for (int w = 0; w < static_cast<int>(peers_.size()); ++w) {
     for (const Announced& each : peers_[w].announced) {
-      waiting.push_back({WorkerId(w), each.parcel.key});
+      // The mailbox knows what waits in a block.
+      if (each.word.type == LaneWord::Type::kAnnounce)
+        waiting.push_back({WorkerId(w), KeyOf(each.word)});
     }
   }
   return waiting;

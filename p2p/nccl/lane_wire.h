@@ -18,6 +18,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,8 @@ class LaneWire final : public Wire, public std::enable_shared_from_this<LaneWire
   // Ends the connection with both; from now on nothing is sent.
   void Detach();
 
+  bool SendBlock(WorkerId to, const BlockMessage& message) override;
+  bool Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) override;
   void SendParcel(WorkerId to, Parcel parcel) override;
   void SendCredit(WorkerId to, uint8_t kind) override;
   void SendAbort(WorkerId to, const absl::Status& why) override;
@@ -63,13 +66,18 @@ class LaneWire final : public Wire, public std::enable_shared_from_this<LaneWire
 
  private:
   struct Announced {  // by us: waits for its go
-    Parcel parcel;
-    uint64_t number = 0;
+    LaneWord word;
+    Buffer payload;
     bool may_go = false;
+  };
+  struct Arriving {
+    LaneWord word;
+    Buffer into;
   };
   struct Peer {
     std::deque<Announced> announced;
-    std::deque<LaneWord> offered;  // by it, in the lane of the long hops: not its turn yet
+    std::vector<LaneWord> offers;  // by it: their blocks are not posted yet
+    std::deque<Arriving> waiting;  // in the lane of the long hops, for their turn
     uint64_t announcements = 0;
     int sending = 0;  // on a lane
     int receiving = 0;
@@ -83,8 +91,11 @@ class LaneWire final : public Wire, public std::enable_shared_from_this<LaneWire
   void Say(WorkerId to, const LaneWord& word);
   void SayGoodbyeIfReady(WorkerId to);
   void StartSend(WorkerId to, Announced announced);
-  absl::Status StartReceive(WorkerId from, const LaneWord& word);
-  absl::Status Accept(WorkerId from, const LaneWord& word);
+  void Announce(WorkerId to, const LaneWord& word, Buffer payload);
+  // Later, when nobody holds the mailbox's lock.
+  void FailLater(const absl::Status& why);
+  absl::Status StartReceive(WorkerId from, Arriving arriving);
+  absl::Status Accept(WorkerId from, Arriving arriving);
   absl::Status Go(WorkerId to, const LaneWord& word);
   // A message without payload.
   absl::StatusOr<Parcel> TakeEmpty(const LaneWord& word);
@@ -95,8 +106,10 @@ class LaneWire final : public Wire, public std::enable_shared_from_this<LaneWire
   // Without it.
   void TakeHello(WorkerId from, const std::string& text);
   absl::Status TakeWord(WorkerId from, const LaneWord& word);
-  void Sent(WorkerId to);
-  void Received(WorkerId from, Parcel parcel);
+  absl::Status TakeOffer(WorkerId from, const LaneWord& word);
+  void Sent(WorkerId to, const LaneWord& word);
+  void Received(WorkerId from, const LaneWord& word, Buffer payload);
+  std::shared_ptr<Mailbox> HeldMailbox() const;
   // What was noted with the mailbox's lock held.
   void Settle();
   void RunTurn();  // and the callbacks

@@ -26,11 +26,13 @@ struct LaneWord {
     kGo,            // its receive is started: send it
     kCredit,        // a slot of the channel is free again
     kGoodbye,
+    kOffer,  // a payload waits in its sender's block
   };
   Type type = Type::kAnnounce;
   uint8_t kind = 0;
   uint8_t ownership = 0;  // Ownership
-  uint8_t unused[5] = {};
+  uint8_t unused = 0;
+  uint32_t block = 0;  // kOffer: the message's number in its channel
   uint64_t tag = 0;
   uint64_t bytes = 0;
   uint64_t number = 0;  // of the announcements between these two, counted by the sender
@@ -83,7 +85,7 @@ inline absl::StatusOr<LaneWord> ParseLaneWord(std::string_view text) {
   std::memcpy(&word, text.data() + kLaneWordMark.size(), sizeof(word));
   constexpr uint64_t kMostBytes = uint64_t{1} << 48;  // no sum of sizes overflows
   if (word.bytes > kMostBytes || word.type < LaneWord::Type::kAnnounce ||
-      word.type > LaneWord::Type::kGoodbye || word.kind >= kMaxMessageKinds ||
+      word.type > LaneWord::Type::kOffer || word.kind >= kMaxMessageKinds ||
       word.ownership > static_cast<uint8_t>(Ownership::kOwned)) {
     return absl::InternalError("a lane's word means nothing");
   }

@@ -25,15 +25,6 @@ constexpr int kLarge = 50'000;
 
 class BlockContract : public TransportSuite {
  protected:
-  void SetUp() override {
-    TransportSuite::SetUp();
-    if (IsSkipped()) return;
-    Cluster cluster = Make(1);
-    Buffer block = Filled(cluster[0], MemoryUse::kSums, kSmall, 0);
-    const absl::Status sent =
-        cluster[0].Send(WorkerId(0), {0, 0}, block.as<std::byte>(), [](auto&) {});
-    if (absl::IsUnimplemented(sent)) GTEST_SKIP() << sent.message();
-  }
   static absl::Status Send(Cluster& cluster, int from, int to, MessageKey key, const Buffer& block,
                            Ends& ends) {
     return cluster[from].Send(WorkerId(to), key, block.as<std::byte>(), ends.Next());
