@@ -17,41 +17,39 @@ namespace {
 // What an iteration in the middle of a run takes with one window or another.
 class WindowSteps {
  public:
-  static absl::StatusOr<WindowSteps> Make(Plan plan) {
-    plan.evaluation = {};
-    plan.collection = {};
-    plan.laps = std::min(plan.laps, kEnoughLaps);
-    plan.iterations = kShort;
-    RZ_ASSIGN_OR_RETURN(LinkedRing shorter, LinkedRing::Write(plan));
-    plan.iterations = kLong;
-    RZ_ASSIGN_OR_RETURN(LinkedRing longer, LinkedRing::Write(plan));
-    return WindowSteps(std::move(plan), std::move(shorter), std::move(longer));
+  explicit WindowSteps(const Plan& plan) : plan_(plan) {
+    plan_.evaluation = {};
+    plan_.collection = {};
+    plan_.laps = std::min(plan.laps, kEnoughLaps);
   }
 
   // In ticks, of kLong - kShort iterations: begin and end are alike in both runs.
-  absl::StatusOr<int64_t> With(int window) const {
-    RZ_ASSIGN_OR_RETURN(const int64_t less, Makespan(shorter_, window));
-    RZ_ASSIGN_OR_RETURN(const int64_t more, Makespan(longer_, window));
+  absl::StatusOr<int64_t> With(int window) {
+    plan_.window = window;
+    RZ_ASSIGN_OR_RETURN(const int64_t less, Makespan(kShort));
+    RZ_ASSIGN_OR_RETURN(const int64_t more, Makespan(kLong));
     return more - less;
   }
   // With so many slots no message ever waits for one.
-  int no_limit() const { return WaitGraph(longer_).LargestUsefulWindow(); }
+  absl::StatusOr<int> NoLimit() {
+    plan_.iterations = kLong;
+    RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(plan_));
+    return WaitGraph(ring).LargestUsefulWindow();
+  }
 
  private:
   static constexpr int kShort = 3, kLong = 5;
   // Messages come early from one lap to the next. With more laps the same waits are a smaller part.
   static constexpr int kEnoughLaps = 4;
 
-  WindowSteps(Plan plan, LinkedRing shorter, LinkedRing longer)
-      : plan_(std::move(plan)), shorter_(std::move(shorter)), longer_(std::move(longer)) {}
-
-  absl::StatusOr<int64_t> Makespan(const LinkedRing& ring, int window) const {
-    RZ_ASSIGN_OR_RETURN(const Timeline times, RunTimeline(plan_, ring, {.window = window}));
+  absl::StatusOr<int64_t> Makespan(int iterations) {
+    plan_.iterations = iterations;
+    RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(plan_));
+    RZ_ASSIGN_OR_RETURN(const Timeline times, RunTimeline(plan_, ring, {}));
     return *std::max_element(times.end.begin(), times.end.end());
   }
 
   Plan plan_;
-  LinkedRing shorter_, longer_;
 };
 
 }  // namespace
@@ -59,8 +57,9 @@ class WindowSteps {
 absl::StatusOr<int> ChooseFreeWindow(const Plan& plan) {
   RZ_ASSIGN_OR_RETURN(const int least, ChooseWindow(plan));
   if (plan.window > 0 || plan.workers == 1 || !plan.exchange) return least;
-  RZ_ASSIGN_OR_RETURN(const WindowSteps steps, WindowSteps::Make(plan));
-  const int most = std::max(least, steps.no_limit());
+  WindowSteps steps(plan);
+  RZ_ASSIGN_OR_RETURN(const int no_limit, steps.NoLimit());
+  const int most = std::max(least, no_limit);
   RZ_ASSIGN_OR_RETURN(const int64_t shortest, steps.With(most));
   const auto is_enough = [&](int window) -> absl::StatusOr<bool> {
     RZ_ASSIGN_OR_RETURN(const int64_t step, steps.With(window));

@@ -3,20 +3,19 @@
 //   BlockNumbers numbers;
 //   Hazards hazards;
 //   for (const Instruction& op : program.ops) {
-//     after.push_back(hazards.Append(op, numbers.Of(op.uses)));
+//     Before before = hazards.Append(op, numbers.Of(op.uses));
 //   }
 //
-// An operation waits for whoever wrote a block that it reads, and for all who wrote or read a block
-// that it writes since it was last written. Besides, computing operations follow each other, and so
-// do the sends of one channel. It knows nothing else of kinds.
+// An operation waits for the last operation that wrote a block that it reads, and for all that wrote
+// or read a block that it writes since it was last written. Besides, computing operations follow
+// each other. Messages of one channel begin in order. It knows nothing else of kinds.
 #ifndef RINGZERO_SHARDING_HAZARDS_H_
 #define RINGZERO_SHARDING_HAZARDS_H_
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <span>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "sharding/block_numbers.h"
@@ -24,32 +23,31 @@
 
 namespace ringzero {
 
+// What an operation waits for, by numbers counted from the first Append.
+struct Before {
+  std::vector<int64_t> after;  // must be done; ascending, no duplicates
+  int64_t behind = -1;         // of a message, the one before it on its channel: must have begun
+};
+
 // Not thread-safe.
 class Hazards {
  public:
-  // The numbers, counted from the first Append, of what this operation waits for; ascending, no
-  // duplicates.
-  std::vector<int64_t> Append(const Op& op, std::span<const NumberedUse> uses);
+  Before Append(const Op& op, std::span<const NumberedUse> uses);
   // The last to write it; -1: it is as it was at the start.
   int64_t WriterOf(int block) const;
 
  private:
-  // What is in order: computing (no channel), or the sends of one channel. The last of a line stands
-  // for all, so what is kept does not grow with the laps.
-  using Line = std::pair<Channel, WorkerId>;
-  struct Reader {
-    std::optional<Line> line;
-    int64_t op;
-  };
   struct Access {
     int64_t writer = -1;
-    std::vector<Reader> readers;  // since then
+    std::vector<int64_t> readers;  // since then
+    int64_t computing = -1;        // the last reader that computes: it stands for all before it
   };
-  static std::optional<Line> LineOf(const Op& op);
+  using Line = std::tuple<OpKind, Channel, WorkerId>;  // a channel's sends, or its receives
 
   int64_t next_ = 0;
-  std::map<Line, int64_t> last_;
-  std::vector<Access> accesses_;  // by the number of the block
+  int64_t computed_ = -1;
+  std::map<Line, int64_t> messages_;  // the last ones
+  std::vector<Access> accesses_;      // by the number of the block
 };
 
 }  // namespace ringzero

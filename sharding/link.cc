@@ -57,9 +57,9 @@ class Linker::State {
       }
       if (Takes(op, use) && !IsShared(use)) taking[i].how = How::kReadWrite;
     }
-    linked.after = hazards_.Append(op, taking);
-    // A receive into a slot waits for its message alone: credit keeps messages apart.
-    if (op.kind == OpKind::kReceive && !IsWord(op)) linked.after.clear();
+    Before before = hazards_.Append(op, taking);
+    linked.after = std::move(before.after);
+    linked.behind = before.behind >= 0 ? before.behind : kNoOp;
     if (!plan_.lends()) Lend(linked);
     return absl::OkStatus();
   }

@@ -4,9 +4,9 @@
 //   RZ_ASSIGN_OR_RETURN(std::vector<LinkedOp> linked, linker.Append(program.ops));
 //
 // The engine, Verify and Simulate all walk these edges; nobody else decides an order. An operation
-// may start when all operations in `after` are done and, for kReceive, its message is here. Numbers
-// are positions in the program since the first Append; programs may be appended part by part
-// (program.h).
+// may begin when all operations in `after` are done and the one in `behind` has begun. A send is done
+// when its payload has left its block, a receive when it is in its block. Numbers are positions in
+// the program since the first Append; programs may be appended part by part (program.h).
 #ifndef RINGZERO_SHARDING_LINK_H_
 #define RINGZERO_SHARDING_LINK_H_
 
@@ -39,7 +39,8 @@ struct Read {
 struct LinkedOp {
   Instruction op;
   NumberedUses uses;           // its operands
-  std::vector<int64_t> after;  // ascending, no duplicates
+  std::vector<int64_t> after;  // must be done; ascending, no duplicates
+  int64_t behind = kNoOp;      // the message before it on its channel: must have begun
   std::vector<Read> reads;     // parameters: its own stage first, then stages tied to it
   int64_t takes = kNoOp;  // the operation whose result (sum, statistics, metrics) it takes over
   // What it reads and leaves where it is. kEvaluate, kCollect, kSend of snapshots: the statistics;

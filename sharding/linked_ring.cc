@@ -31,6 +31,7 @@ absl::Status LinkPart(std::span<const Instruction> part, int base, int first, Li
     RingOp& to = ring.ops[first++];
     to.uses = from.uses;
     for (const int64_t after : from.after) to.after.push_back(shift(after));
+    to.behind = shift(from.behind);
     for (const Read& read : from.reads) {
       to.reads.push_back({read.stage, read.version, shift(read.op), read.held});
     }
@@ -160,6 +161,26 @@ void AddAfter(RingOp& op, int before) {
   if (at == op.after.end() || *at != before) op.after.insert(at, before);
 }
 
+// Memory that a message is sent from is free when the message has been delivered.
+void WaitForDeliveries(LinkedRing& ring) {
+  for (int i = 0; i < ring.count(); ++i) {
+    RingOp& op = ring.ops[i];
+    bool any = false;
+    for (int& before : op.after) {
+      const RingOp& other = ring.ops[before];
+      if (other.kind != OpKind::kSend || IsWord(other)) continue;
+      before = ring.partner[before];
+      any = true;
+    }
+    if (any) {
+      std::sort(op.after.begin(), op.after.end());
+      op.after.erase(std::unique(op.after.begin(), op.after.end()), op.after.end());
+    }
+    // Receives of a channel are in order anyhow.
+    if (op.kind == OpKind::kSend && op.behind >= 0) AddAfter(op, op.behind);
+  }
+}
+
 // Where sums are lent, a backward whose gradient begins one waits for all that its add waits for.
 void FindLentSumMemory(LinkedRing& ring) {
   std::map<int, int> last;  // by stage: the backward before
@@ -284,6 +305,7 @@ void LinkedRing::Finish(const Plan& plan) {
                       BringsHeldCopies(each.channel) && plan.stage(each.stage).sum_bytes == 0);
   }
   for (MessageQueue& queue : queues) queue.words = IsWord(ops[queue.sends[0]]);
+  WaitForDeliveries(*this);
   FindFrees(*this);
   FindSumMemory(plan, *this);
   FindHorizons(plan, *this);

@@ -50,6 +50,8 @@ struct RingOp : Op {
   bool loan = false;
   int worker = 0;
   int takes = kNoOp, snapshot = kNoOp;
+  int behind = kNoOp;
+  // A send counts as done when it has begun. So who waits for its end waits for its receive instead.
   // Besides what Link says the update (or the squares that take it) before which a sum's memory is
   // not free (worker 0's backward that begins the next), and the end of the lap before which its
   // worker does not know it.

@@ -150,9 +150,9 @@ class SymbolicRun {
       Hazards hazards;
       const int base = ring_.begin[w];
       for (int i = base; i < ring_.begin[w + 1]; ++i) {
-        for (const int64_t before : hazards.Append(ring_.op(i), ring_.ops[i].uses)) {
-          edge(base + static_cast<int>(before), i);
-        }
+        const Before waits = hazards.Append(ring_.op(i), ring_.ops[i].uses);
+        for (const int64_t before : waits.after) edge(base + static_cast<int>(before), i);
+        if (waits.behind >= 0) edge(base + static_cast<int>(waits.behind), i);
         if (ring_.op(i).kind == OpKind::kReceive) edge(ring_.partner[i], i);
       }
     }

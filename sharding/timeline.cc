@@ -157,6 +157,7 @@ class Runner {
   void Start(int i, int64_t now) {
     const State& state = states_[i];
     if (state.kind == OpKind::kReceive) {  // its message starts it
+      if (!state.is_word) return Depart(state.queue, now);
       if (state.arrived && !state.done) events_.push({now, i});
       return;
     }
@@ -186,7 +187,7 @@ class Runner {
   // An operation ends. What is lent may be here before the name that it is to have is free.
   void Arrive(int i, int64_t now) {
     states_[i].arrived = true;
-    if (states_[i].missing == 0 || !states_[i].is_word) End(i, now);
+    if (states_[i].missing == 0) End(i, now);
   }
 
   void End(int i, int64_t now) {
@@ -224,6 +225,7 @@ class Runner {
     };
     while (!channel.waiting.empty() && has_slot()) {
       const int receive = ring_.partner[channel.waiting.front()];
+      if (!ends.words && states_[receive].missing > 0) return;  // its block is not free
       channel.waiting.pop_front();
       channel.held.push_back(receive);
       times_.start[receive] = now;
@@ -237,7 +239,10 @@ class Runner {
   int Blocker(int i, std::string* why) const {
     for (const int after : ring_.ops[i].after) {
       if (!states_[after].done) {
-        *why = " waits for ";
+        // What is sent from a slot leaves it when it is delivered.
+        const bool sent =
+            ring_.worker_of(after) != ring_.worker_of(i) && states_[after].kind == OpKind::kReceive;
+        *why = sent ? " waits for a slot until " : " waits for ";
         return after;
       }
     }

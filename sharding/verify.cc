@@ -16,23 +16,33 @@
 namespace ringzero {
 namespace {
 
-// The smallest window of at least `least` without a cycle. A larger one never waits longer.
-absl::StatusOr<int> SmallestFrom(const WaitGraph& graph, int least) {
-  if (graph.CheckProgress(least).ok()) return least;
-  int low = least, high = std::max(least, graph.LargestUsefulWindow());
-  RZ_RETURN_IF_ERROR(graph.CheckProgress(high));
-  while (high - low > 1) {  // low deadlocks, high does not
-    const int middle = low + (high - low) / 2;
-    (graph.CheckProgress(middle).ok() ? high : low) = middle;
-  }
-  return high;
-}
-
 absl::StatusOr<MergedOrder> OrderFor(const Plan& plan, const LinkedRing& ring, Merging merging) {
   if (merging == Merging::kNone) return MergedOrder();
   RZ_ASSIGN_OR_RETURN(MergedOrder order, MakeMergedOrder(plan, ring));
   RZ_RETURN_IF_ERROR(CheckMergedOrder(plan, ring, order));
   return order;
+}
+
+absl::Status CheckProgress(Plan plan, int window, Merging merging) {
+  plan.window = window;
+  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(plan));
+  RZ_ASSIGN_OR_RETURN(const MergedOrder order, OrderFor(plan, ring, merging));
+  return WaitGraph(ring, merging, order).CheckProgress(window);
+}
+
+// The smallest window of at least `least` without a circle of waits, if there is one. Each window has
+// a program of its own: blocks are named by it.
+absl::StatusOr<int> SmallestFrom(const Plan& plan, int least, Merging merging = Merging::kNone) {
+  if (CheckProgress(plan, least, merging).ok()) return least;
+  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(plan));
+  RZ_ASSIGN_OR_RETURN(const MergedOrder order, OrderFor(plan, ring, merging));
+  int low = least, high = std::max(least, WaitGraph(ring, merging, order).LargestUsefulWindow());
+  RZ_RETURN_IF_ERROR(CheckProgress(plan, high, merging));
+  while (high - low > 1) {  // low deadlocks, high does not
+    const int middle = low + (high - low) / 2;
+    (CheckProgress(plan, middle, merging).ok() ? high : low) = middle;
+  }
+  return high;
 }
 
 std::string Named(Merging merging) {
@@ -110,15 +120,18 @@ absl::StatusOr<PlanProof> ProvePlan(const Plan& plan) {
   RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(shortened));
   RZ_RETURN_IF_ERROR(CheckMeaning(shortened, ring));
   const WaitGraph graph(ring);
-  RZ_RETURN_IF_ERROR(graph.CheckOverwrites(shortened));
   Plan resolved = plan;
   if (plan.window > 0) {
     RZ_RETURN_IF_ERROR(graph.CheckProgress(plan.window));
   } else {
-    RZ_ASSIGN_OR_RETURN(resolved.window, SmallestFrom(graph, LeastWindow(plan)));
-    // With more slots blocks have other names.
-    if (resolved.window > LeastWindow(plan)) RZ_RETURN_IF_ERROR(VerifyPlan(resolved));
+    resolved.window = LeastWindow(plan);
+    if (!graph.CheckProgress(resolved.window).ok()) {
+      RZ_ASSIGN_OR_RETURN(resolved.window, SmallestFrom(shortened, resolved.window));
+      RZ_RETURN_IF_ERROR(VerifyPlan(resolved));
+      return PlanProof(resolved);
+    }
   }
+  RZ_RETURN_IF_ERROR(graph.CheckOverwrites(shortened));
   return PlanProof(resolved);
 }
 
@@ -129,17 +142,13 @@ absl::StatusOr<int> ChooseWindow(const Plan& plan, Merging merging) {
     return plan.window;
   }
   const int least = LeastWindow(plan) * (merging == Merging::kPerPair ? 2 : 1);
-  const Plan shortened = ShortenedPlan(plan, merging);
-  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(shortened));
-  RZ_ASSIGN_OR_RETURN(const MergedOrder order, OrderFor(shortened, ring, merging));
-  absl::StatusOr<int> window = SmallestFrom(WaitGraph(ring, merging, order), least);
+  absl::StatusOr<int> window = SmallestFrom(ShortenedPlan(plan, merging), least, merging);
   if (window.ok() || merging == Merging::kNone) return window;
   return Annotate(window.status(), absl::StrCat(Named(merging), " no window is enough"));
 }
 
 absl::StatusOr<int> SmallestWindow(const Plan& plan) {
-  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(ShortenedPlan(plan)));
-  return SmallestFrom(WaitGraph(ring), 1);
+  return SmallestFrom(ShortenedPlan(plan), 1);
 }
 
 }  // namespace ringzero

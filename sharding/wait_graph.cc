@@ -134,7 +134,12 @@ std::string WaitGraph::DescribeCycle(const Waits& waits, const std::vector<bool>
   constexpr int kShown = 12;
   do {
     const Wait wait = stuck_on(node);
-    const char* why = wait.why == Why::kAfter     ? " waits for "
+    // What is sent from a slot leaves it when it is delivered.
+    const bool sent = wait.why == Why::kAfter &&
+                      ring_.worker_of(wait.on) != ring_.worker_of(node) &&
+                      ring_.op(wait.on).kind == OpKind::kReceive;
+    const char* why = sent                        ? " waits for a slot until "
+                      : wait.why == Why::kAfter   ? " waits for "
                       : wait.why == Why::kMessage ? " waits for the message of "
                       : wait.why == Why::kOrder   ? " waits behind "
                       : wait.why == Why::kMerged  ? " waits in a merged FIFO behind "

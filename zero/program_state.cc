@@ -16,11 +16,13 @@ absl::StatusOr<int64_t> ProgramState::Append(std::span<const Instruction> ops) {
     OpState state;
     state.arrived = one.op.kind != OpKind::kReceive;
     state.users_left = one.users;
-    for (const int64_t before : one.after) {
-      if (IsDone(before)) continue;
+    const auto wait_for = [&](int64_t before) {
+      if (IsDone(before)) return;
       at(before).next.push_back(number);
       ++state.waiting;
-    }
+    };
+    for (const int64_t before : one.after) wait_for(before);
+    if (one.behind != kNoOp && one.op.kind == OpKind::kSend) wait_for(one.behind);
     state.linked = std::move(one);
     ops_.push_back(std::move(state));
     ++undone_;
@@ -65,7 +67,9 @@ int64_t ProgramState::FirstUnfinished(int64_t op) const {
   for (const int64_t before : state.linked.after) {
     if (!IsDone(before)) return before;
   }
-  return kNoOp;
+  const int64_t behind = state.linked.behind;
+  const bool waits = behind != kNoOp && state.linked.op.kind == OpKind::kSend;
+  return waits && !IsDone(behind) ? behind : kNoOp;
 }
 
 int64_t ProgramState::Root(int64_t op) const {

@@ -98,7 +98,13 @@ TEST(LinkTest, OrdersOnlyWhatMustBe) {
     const LinkedOp& op = linked[i];
     EXPECT_TRUE(op.after.empty() || op.after.back() < static_cast<int64_t>(i));
     if (op.op.kind == OpKind::kReceive) {
-      EXPECT_TRUE(op.after.empty()) << "only its message";
+      const MemoryBlock& slot = op.op.uses[0].block;
+      for (const int64_t before : op.after) {
+        const Uses& uses = linked[static_cast<size_t>(before)].op.uses;
+        EXPECT_TRUE(std::any_of(uses.begin(), uses.end(), [&](const Use& use) {
+          return use.block == slot;
+        })) << ToString(op.op);
+      }
     }
     if (!IsCompute(op.op.kind)) continue;
     const bool follows = std::count(op.after.begin(), op.after.end(), last_compute) == 1;

@@ -119,9 +119,7 @@ std::vector<std::vector<bool>> EndedBefore(const std::vector<std::vector<int64_t
 // Hazards on blocks by their names.
 class NamedHazards {
  public:
-  std::vector<int64_t> Append(const Instruction& op) {
-    return hazards_.Append(op, numbers_.Of(op.uses));
-  }
+  Before Append(const Instruction& op) { return hazards_.Append(op, numbers_.Of(op.uses)); }
   int64_t WriterOf(const MemoryBlock& block) { return hazards_.WriterOf(numbers_.Of(block)); }
 
  private:
@@ -135,7 +133,7 @@ void ForEachLinked(See see) {
   ForEachProgram([&](const Plan& plan, const Program& program) {
     std::vector<std::vector<int64_t>> hazards, links;
     NamedHazards known;
-    for (const Instruction& op : program.ops) hazards.push_back(known.Append(op));
+    for (const Instruction& op : program.ops) hazards.push_back(known.Append(op).after);
     const auto linked = Linker(plan, program.worker).Append(program.ops);
     ASSERT_TRUE(linked.ok()) << linked.status();
     for (const LinkedOp& op : *linked) links.push_back(op.after);
@@ -166,13 +164,11 @@ TEST(OperandsTest, HazardsImplyTheLinks) {
   EXPECT_GT(implied, 0);
 }
 
-// But those of receives, which credit keeps apart.
 TEST(OperandsTest, LinksHaveAllHazards) {
   ForEachLinked(
       [](const Plan& plan, const Program& program, const auto& hazards, const auto& links) {
         const std::vector<std::vector<bool>> ended = EndedBefore(links);
         for (size_t i = 0; i < hazards.size(); ++i) {
-          if (program.ops[i].kind == OpKind::kReceive) continue;
           for (const int64_t before : hazards[i]) {
             EXPECT_TRUE(ended[i][before]) << Waits(plan, program.ops[i], program.ops[before]);
           }
@@ -190,17 +186,17 @@ TEST(HazardsTest, ReadersWaitForTheWriterAndWritersForAll) {
   using After = std::vector<int64_t>;
   NamedHazards hazards;
   EXPECT_EQ(hazards.WriterOf(block), -1);
-  EXPECT_EQ(hazards.Append(Using(How::kWrite, block)), After({}));
-  EXPECT_EQ(hazards.Append(Using(How::kRead, block)), After({0}));
-  EXPECT_EQ(hazards.Append(Using(How::kRead, block)), After({0}));
-  EXPECT_EQ(hazards.Append(Using(How::kRead, other)), After({}));
-  EXPECT_EQ(hazards.Append(Using(How::kReadWrite, block)), After({0, 1, 2}));
+  EXPECT_EQ(hazards.Append(Using(How::kWrite, block)).after, After({}));
+  EXPECT_EQ(hazards.Append(Using(How::kRead, block)).after, After({0}));
+  EXPECT_EQ(hazards.Append(Using(How::kRead, block)).after, After({0}));
+  EXPECT_EQ(hazards.Append(Using(How::kRead, other)).after, After({}));
+  EXPECT_EQ(hazards.Append(Using(How::kReadWrite, block)).after, After({0, 1, 2}));
   EXPECT_EQ(hazards.WriterOf(block), 4);
-  EXPECT_EQ(hazards.Append(Using(How::kRead, block)), After({4}));
-  EXPECT_EQ(hazards.Append(Using(How::kWrite, other)), After({3}));
+  EXPECT_EQ(hazards.Append(Using(How::kRead, block)).after, After({4}));
+  EXPECT_EQ(hazards.Append(Using(How::kWrite, other)).after, After({3}));
 }
 
-TEST(HazardsTest, ComputingAndTheSendsOfOneChannelAreInOrder) {
+TEST(HazardsTest, ComputingIsInOrderAndMessagesOfOneChannelBeginInOrder) {
   const MemoryBlock block{.kind = BlockKind::kVersion};
   const auto forward = [&] {
     return Instruction({.kind = OpKind::kForward}, {Reading(Role::kParameters, block)});
@@ -212,13 +208,15 @@ TEST(HazardsTest, ComputingAndTheSendsOfOneChannelAreInOrder) {
   };
   using After = std::vector<int64_t>;
   NamedHazards hazards;
-  EXPECT_EQ(hazards.Append(forward()), After({}));
-  EXPECT_EQ(hazards.Append(forward()), After({0}));
-  EXPECT_EQ(hazards.Append(send(1)), After({}));
-  EXPECT_EQ(hazards.Append(send(1)), After({2}));
-  EXPECT_EQ(hazards.Append(send(2)), After({}));
-  // The last of each order stands for those before it.
-  EXPECT_EQ(hazards.Append(Using(How::kWrite, block)), After({1, 3, 4}));
+  EXPECT_EQ(hazards.Append(forward()).after, After({}));
+  EXPECT_EQ(hazards.Append(forward()).after, After({0}));
+  for (const auto& [to, behind] : {std::pair(1, -1), std::pair(1, 2), std::pair(2, -1)}) {
+    const Before before = hazards.Append(send(to));
+    EXPECT_EQ(before.after, After({}));
+    EXPECT_EQ(before.behind, behind);
+  }
+  // The last that computes stands for those before it. A message may end before an earlier one.
+  EXPECT_EQ(hazards.Append(Using(How::kWrite, block)).after, After({1, 2, 3, 4}));
 }
 
 TEST(OperandsTest, ReadLikeThis) {
