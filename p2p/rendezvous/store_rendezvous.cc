@@ -151,8 +151,12 @@ class StoreRendezvous final : public Rendezvous {
     RZ_ASSIGN_OR_RETURN(const std::string there, store_.ReadOrEmpty(kStartKey));
     if (there != answer) RZ_RETURN_IF_ERROR(store_.Write(kStartKey, answer));
     for (int w = 1; w < gathering_.workers; ++w) {
+      // In this order: a worker accepts before it ends.
+      const absl::Status words = presence_->LastWords(WorkerId(w), numbers_[w]);
       RZ_ASSIGN_OR_RETURN(const std::string accepted, Look(kAccepted, w));
-      if (accepted != start_) return false;
+      if (accepted == start_) continue;
+      RZ_RETURN_IF_ERROR(words);
+      return false;
     }
     return true;
   }
@@ -323,6 +327,15 @@ void Presence::Know(std::vector<std::string> numbers) {
   looked_ = true;
   now_ = clock_.Tick(Clock::now());
   std::fill(peers_.begin(), peers_.end(), Peer{.state = Peer::State::kAlive, .heard = now_});
+}
+
+absl::Status Presence::LastWords(WorkerId worker, const std::string& number) const {
+  const MutexLock lock(mutex_);
+  absl::string_view words = peers_[static_cast<size_t>(worker.value)].sign;
+  if (!absl::ConsumePrefix(&words, number) || !absl::ConsumePrefix(&words, kFailed)) {
+    return absl::OkStatus();
+  }
+  return ReportedBy(worker, ReadLastWords(words));
 }
 
 absl::Status Presence::status() const {

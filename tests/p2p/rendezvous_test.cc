@@ -27,6 +27,7 @@
 #include "tests/p2p/cluster.h"
 #include "tests/p2p/rendezvous_contract.h"
 #include "tests/p2p/temporary_folder.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -216,6 +217,20 @@ TEST_F(FileRendezvousTest, WorkersThatCountDifferentlyFindOut) {
   EXPECT_TRUE(absl::StrContains(results.status().message(),
                                 "worker 1 was told of 3 workers, worker 0 of 2"))
       << results.status();
+}
+
+// A worker may fail before another's first look, which cannot know of which start its words are.
+TEST_F(FileRendezvousTest, WordsBeforeTheFirstLookAreKnownByTheirNumber) {
+  RZ_ASSIGN(auto folder, OpenFileStore(folder_.path("meeting"), "7"));
+  CheckedStore store(std::move(folder));
+  ASSERT_TRUE(store.Write("alive.1", "4f failed 3 it was told of 3 workers").ok());
+  Presence presence(store, {.self = WorkerId(0), .workers = 2}, "5a");
+  const auto beats = [&] { return store.ReadOrEmpty("alive.0").value_or(""); };
+  ASSERT_TRUE(Eventually([&] { return beats() > "5a 0"; }));  // so the first look is over
+  EXPECT_EQ(presence.status(), absl::OkStatus());
+  EXPECT_EQ(presence.LastWords(WorkerId(1), "77"), absl::OkStatus());
+  EXPECT_THAT(presence.LastWords(WorkerId(1), "4f"),
+              Fails(absl::StatusCode::kInvalidArgument, "worker 1: it was told of 3 workers"));
 }
 
 // Workers 0 and 1 wait for worker 3, who never comes; worker 2 comes and is killed.
