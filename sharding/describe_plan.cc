@@ -55,11 +55,11 @@ std::string Head(const Plan& plan) {
     absl::StrAppend(&text, ", the last ", Counted(plan.retain, "stage"), " retained");
   if (!plan.exchange) absl::StrAppend(&text, ", no exchange (computes only)");
   absl::StrAppend(&text, "\nzero stage  ", plan.zero_stage, ": ", Sharded(plan.zero_stage));
-  absl::StrAppend(
-      &text, "\nworkers     N = ", plan.workers, "\nstages      S = ", plan.stage_count(),
-      ", k = ", plan.stages_per_worker(), " per worker\nlaps        K = ", plan.laps,
-      " micro-batches per worker and iteration\nwindow      W = ", plan.window,
-      " messages of credit per channel, ", Counted(plan.pending, "pending gradient"), "\n");
+  absl::StrAppend(&text, "\nworkers     N = ", plan.workers,
+                  "\nstages      S = ", plan.stage_count(), ", k = ", plan.stages_per_worker(),
+                  " per worker\nlaps        K = ", plan.laps,
+                  " micro-batches per worker and iteration\nwindow      W = ", plan.window,
+                  " slots per channel, ", Counted(plan.pending, "pending gradient"), "\n");
   if (plan.clipping != Clipping::kOff) {
     absl::StrAppend(&text, "clipping    ", ToString(plan.clipping), ": ", Clipped(plan.clipping),
                     "\n");

@@ -2,15 +2,11 @@
 // names.
 #include "sharding/link.h"
 
-#include <algorithm>
-#include <map>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "sharding/hazards.h"
-#include "sharding/loans.h"
 #include "sharding/schedule.h"
 
 namespace ringzero {
@@ -22,7 +18,6 @@ class Linker::State {
   const std::vector<MemoryBlock>& blocks() const { return blocks_.blocks(); }
 
   absl::StatusOr<std::vector<LinkedOp>> Append(std::span<const Instruction> ops) {
-    base_ = next_;
     linked_.clear();
     linked_.reserve(ops.size());
     for (const Instruction& op : ops) {
@@ -31,8 +26,6 @@ class Linker::State {
       // Lines as in the program's text, where the first is a head.
       const absl::Status resolved = Resolve(op, linked);
       if (!resolved.ok()) return Annotate(resolved, absl::StrCat("line ", next_ + 2));
-      std::sort(linked.after.begin(), linked.after.end());
-      linked.after.erase(std::unique(linked.after.begin(), linked.after.end()), linked.after.end());
       linked_.push_back(std::move(linked));
       ++next_;
     }
@@ -42,10 +35,9 @@ class Linker::State {
  private:
   absl::Status Resolve(const Instruction& op, LinkedOp& linked) {
     linked.uses = blocks_.Of(op.uses);
-    NumberedUses taking = linked.uses;
-    for (size_t i = 0; i < taking.size(); ++i) {
+    for (size_t i = 0; i < linked.uses.size(); ++i) {
       const Use& use = op.uses[i];
-      const int64_t from = hazards_.WriterOf(taking[i].block);
+      const int64_t from = hazards_.WriterOf(linked.uses[i].block);
       if (use.how != How::kWrite) {
         if (from == kInitial && !IsThereAtTheStart(use.block)) {
           return FailedPrecondition("\"", ToString(linked.op), "\": what lies in ",
@@ -55,12 +47,10 @@ class Linker::State {
       } else if (op.kind == OpKind::kRelease) {
         NoteRead(op, use, from, linked);
       }
-      if (Takes(op, use) && !IsShared(use)) taking[i].how = How::kReadWrite;
     }
-    Before before = hazards_.Append(op, taking);
+    Before before = hazards_.Append(op, linked.uses);
     linked.after = std::move(before.after);
     linked.behind = before.behind >= 0 ? before.behind : kNoOp;
-    if (!plan_.lends()) Lend(linked);
     return absl::OkStatus();
   }
 
@@ -94,11 +84,6 @@ class Linker::State {
       default: return false;
     }
   }
-  // A finished sum is taken by each of its readers: they share it.
-  bool IsShared(const Use& use) const {
-    return use.role == Role::kSum && plan_.spreads_sums() && use.block.kind != BlockKind::kTaken &&
-           use.how == How::kRead;
-  }
 
   // What the engine asks of an operand that operation `from` has left.
   void Note(const Instruction& op, const Use& use, int64_t from, LinkedOp& linked) {
@@ -108,32 +93,21 @@ class Linker::State {
     } else if (Takes(op, use)) {
       linked.takes = from == kInitial ? kNoOp : from;
       if (op.kind == OpKind::kSnapshot) linked.snapshot = from;
-      if (IsShared(use)) Count(from, linked);
     } else if (use.role == Role::kSum || use.role == Role::kSnapshot ||
                use.role == Role::kStatistics ||
                (op.kind == OpKind::kKeep && use.role == Role::kState)) {
       linked.snapshot = from;
-      if (IsShared(use)) Count(from, linked);
     } else if (op.channel == Channel::kFinished || op.channel == Channel::kSnapshots) {
       linked.snapshot = from;
-      Count(from, linked);
     }
-  }
-  void Count(int64_t from, LinkedOp& linked) {
-    if (from < base_) return;
-    ++linked_[from - base_].users;
-    linked.shares.push_back(from);
   }
 
   void NoteRead(const Instruction& op, const Use& use, int64_t from, LinkedOp& linked) {
     const BlockKind kind = use.block.kind;
     Read read{.block = use.block, .op = from};
-    read.owned = kind == BlockKind::kVersion || kind == BlockKind::kMasters ||
-                 kind == BlockKind::kPrediction;
     read.held = kind == BlockKind::kHeld || kind == BlockKind::kHeldPrediction;
     read.stage = StageOfRead(op, linked.reads.size());
     read.version = read.stage == op.stage ? op.version : VersionOf(op, read.stage);
-    if (!read.owned && !read.held) Count(from, linked);
     linked.reads.push_back(read);
   }
 
@@ -151,49 +125,14 @@ class Linker::State {
     return ReadVersion(rule_, {self_, op.iteration, op.lap}, j);
   }
 
-  // Memory may be shared though the plan lends nothing. So a worker relays a copy, and lets go of it,
-  // before it hands on its last part of the sum with which that version will be overwritten.
-  void Lend(LinkedOp& linked) {
-    const Op& op = linked.op;
-    const bool relays = op.kind == OpKind::kSend && !linked.reads.empty() &&
-                        !linked.reads[0].owned && !linked.reads[0].held;
-    if (relays || op.kind == OpKind::kRelease) {
-      if (plan_.stage(op.stage).sum_bytes == 0) return;
-      const std::pair<Channel, WorkerId> line{op.channel, op.peer};
-      lent_[{op.stage, op.version}][line] = next_;
-    }
-    if (op.kind != OpKind::kSend || plan_.spreads_sums()) return;
-    const std::optional<Iteration> update = LastPartOf(op);
-    if (!update.has_value()) return;
-    for (const Version overwritten : OverwrittenVersions(plan_, *update)) {
-      const auto lent = lent_.find({op.stage, overwritten});
-      if (lent == lent_.end()) continue;
-      for (const auto& [line, use] : lent->second) linked.after.push_back(use);
-      lent_.erase(lent);
-    }
-  }
-
-  // The update whose sum this send hands on, if this worker contributes nothing more to it.
-  std::optional<Iteration> LastPartOf(const Op& send) const {
-    if (send.channel == Channel::kRetire && send.lap == kNoLap) return send.iteration;
-    if (send.channel != Channel::kSum) return std::nullopt;
-    const MicroBatch receiver{send.peer, send.iteration, send.lap};
-    const std::optional<MicroBatch> ours = PreviousMicroBatch(plan_, receiver);
-    if (!ours || ours->lap.value != plan_.laps - 1) return std::nullopt;
-    return ours->iteration;
-  }
-
   const Plan plan_;
   const UpdateRule rule_{plan_};
   const WorkerId self_;
   int64_t next_ = 0;  // number of the operation being linked
-  int64_t base_ = 0;  // number of linked_[0]
   std::vector<LinkedOp> linked_;
 
   BlockNumbers blocks_;
   Hazards hazards_;
-  // By stage and version, the last relay of each channel, or the release.
-  std::map<std::pair<StageId, Version>, std::map<std::pair<Channel, WorkerId>, int64_t>> lent_;
 };
 
 Linker::Linker(const Plan& plan, WorkerId self) : state_(std::make_unique<State>(plan, self)) {}

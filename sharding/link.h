@@ -32,7 +32,6 @@ struct Read {
   Version version;
   MemoryBlock block;
   int64_t op = kInitial;  // the kReceive or kUpdate that brings it
-  bool owned = false;     // it lies in the owner's own memory
   bool held = false;      // it is there until its kRelease (stages 1 and 2 of ZeRO)
 };
 
@@ -47,10 +46,6 @@ struct LinkedOp {
   // kKeep, kSquares (which does not take it), kSend of finished sums: the complete sum; kKeep: or
   // the update whose state it is.
   int64_t snapshot = kNoOp;
-  // Operations of the same Append that read this kReceive's parameters (unless they are held), or
-  // this complete sum besides others, or that send this snapshot.
-  int users = 0;
-  std::vector<int64_t> shares;  // the operations whose `users` count this one, once for each use
 };
 
 // Not thread-safe. FailedPrecondition, naming the operation, when something that it needs does not

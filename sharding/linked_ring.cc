@@ -125,7 +125,7 @@ absl::Status JoinMessages(LinkedRing& ring) {
   return absl::OkStatus();
 }
 
-// Who frees a slot: whoever reads its copy, and the delivery of what is passed on.
+// What needs the contents of a slot: readers of its copy, and the delivery of what is passed on.
 void FindFrees(LinkedRing& ring) {
   ring.frees.resize(ring.count());
   std::vector<int> result_of(ring.count(),
@@ -138,8 +138,6 @@ void FindFrees(LinkedRing& ring) {
       const bool stays = read.held && IsCompute(linked.kind);
       if (is_receive(read.op) && !stays) ring.frees[read.op].push_back(freed_by);
     }
-    // Snapshots, running statistics and tokens are taken into memory of the receiver's own as they
-    // arrive (zero/engine/messages.cc): only a snapshot's relay holds its slot.
     if (linked.snapshot >= 0 && linked.kind == OpKind::kSend) {
       const int slot = is_receive(linked.snapshot) ? linked.snapshot : result_of[linked.snapshot];
       if (slot >= 0) ring.frees[slot].push_back(freed_by);
@@ -181,8 +179,8 @@ void WaitForDeliveries(LinkedRing& ring) {
   }
 }
 
-// Where sums are lent, a backward whose gradient begins one waits for all that its add waits for.
-void FindLentSumMemory(LinkedRing& ring) {
+// A backward whose gradient begins a sum waits for all that its add waits for.
+void FindSumMemory(LinkedRing& ring) {
   std::map<int, int> last;  // by stage: the backward before
   for (int i = ring.begin[0]; i < ring.begin[1]; ++i) {
     const RingOp& op = ring.ops[i];
@@ -192,33 +190,6 @@ void FindLentSumMemory(LinkedRing& ring) {
     for (const int before : ring.ops[i].after) {
       if (before != backward) AddAfter(ring.ops[backward], before);
     }
-  }
-}
-
-// Whoever begins a stage's sum does so in the memory of the last one that it began, with which all
-// must have updated who do, or have taken it.
-void FindSumMemory(const Plan& plan, LinkedRing& ring) {
-  if (plan.lends()) return FindLentSumMemory(ring);
-  const OpKind frees = plan.takes_sums() ? OpKind::kSquares : OpKind::kUpdate;
-  using Sum = std::pair<int, int>;            // stage, iteration of its update
-  std::map<Sum, std::vector<int>> updates;    // with it
-  std::vector<std::pair<Sum, int>> backward;  // whose memory is free for which backward's gradient
-  std::map<std::pair<int, int>, Sum> begun;   // (worker, stage): the last
-  std::map<int, int> last;                    // by stage: the backward before
-  for (int i = 0; i < ring.count(); ++i) {
-    const Op& op = ring.op(i);
-    const int w = ring.worker_of(i);
-    if (op.kind == frees) updates[{op.stage.value, op.iteration.value}].push_back(i);
-    if (op.kind == OpKind::kBackward) last[op.stage.value] = i;
-    if (op.kind != OpKind::kAdd || ring.ops[i].takes >= 0) continue;
-    const auto [before, first] = begun.try_emplace({w, op.stage.value});
-    if (!first) backward.push_back({before->second, last[op.stage.value]});
-    before->second = {op.stage.value, op.iteration.value};
-  }
-  for (const auto& [sum, i] : backward) {
-    const auto update = updates.find(sum);
-    if (update == updates.end()) continue;
-    for (const int one : update->second) AddAfter(ring.ops[i], one);
   }
 }
 
@@ -298,16 +269,11 @@ absl::Status LinkedRing::Link(const Plan& plan) {
 }
 
 void LinkedRing::Finish(const Plan& plan) {
-  for (int w = 0; w < plan.workers; ++w) held_slots.push_back(HeldSlots(plan, WorkerId(w)));
-  for (int i = 0; i < count(); ++i) {
-    const Op& each = op(i);
-    lasting.push_back(plan.holds_copies() && each.kind == OpKind::kReceive &&
-                      BringsHeldCopies(each.channel) && plan.stage(each.stage).sum_bytes == 0);
-  }
+  window = plan.window > 0 ? plan.window : LeastWindow(plan);
   for (MessageQueue& queue : queues) queue.words = IsWord(ops[queue.sends[0]]);
   WaitForDeliveries(*this);
   FindFrees(*this);
-  FindSumMemory(plan, *this);
+  FindSumMemory(*this);
   FindHorizons(plan, *this);
 }
 

@@ -32,7 +32,7 @@ struct MessageQueue {
   Channel channel = Channel::kNone;
   std::vector<int> sends;     // operation numbers
   std::vector<int> receives;  // as many
-  bool words = false;         // without payload (loans.h): they take no slots
+  bool words = false;         // without payload (loans.h)
 };
 
 // Of more operations than these some proofs go by an argument, not pair by pair through the graph.
@@ -87,22 +87,14 @@ struct LinkedRing {
   std::vector<std::vector<MemoryBlock>> blocks;  // by worker and number
   std::vector<int> partner;  // of a send its receive and the reverse; -1 for all else
   std::vector<MessageQueue> queues;
-  // Of copies that are held, by receiver and channel (HeldSlots); 0: that channel has the window.
-  // It is versions that bound these, not credit.
-  std::vector<std::vector<int>> held_slots;
-  // Of a receive: what must be done until its slot is free again.
+  // Of a receive: what must be done until its slot holds nothing that is needed.
   std::vector<absl::InlinedVector<int, 2>> frees;
 
   int count() const { return static_cast<int>(ops.size()); }
   const Op& op(int i) const { return ops[i]; }
   Instruction InstructionOf(int i) const;  // with the names of its operands
   int worker_of(int i) const { return ops[i].worker; }
-  // Whether this kReceive keeps its slot to the end of the run: a held copy of a frozen stage.
-  std::vector<bool> lasting;
-  int slots(WorkerId to, Channel channel, int window) const {
-    const int held = held_slots[to.value][static_cast<size_t>(channel)];
-    return held > 0 ? held : window;
-  }
+  int window = 0;  // with which blocks are named
   // "worker 2, line 14: \"F2 t0 l0 v-1\""; lines as in the text of a Program, where the first is a
   // head.
   std::string Describe(int i) const;

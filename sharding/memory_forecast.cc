@@ -35,7 +35,7 @@ int64_t PendingGradients(const Plan& plan, const std::vector<int64_t>& gradient_
 MemoryBytes BytesOf(const Plan& plan, const MemoryOptions& options, int worker) {
   MemoryBytes bytes;
   int64_t scratch = 0;
-  for (const OwnBlock& own : OwnBlocks(plan, WorkerId(worker), options.moment_bytes)) {
+  for (const OwnBlock& own : StateBlocks(plan, WorkerId(worker), options.moment_bytes)) {
     if (own.category != nullptr) bytes.*own.category += own.bytes;
   }
   for (size_t j = 0; j < options.scratch_bytes.size(); ++j) {

@@ -8,6 +8,11 @@
 namespace ringzero {
 namespace {
 
+// Injections and collected copies come from many owners, a few at a time: one pool for all.
+bool IsFromMany(Channel channel) {
+  return channel == Channel::kInject || channel == Channel::kCollection;
+}
+
 // θ_{-1} and θ_0 are the same values in the same memory.
 int BufferOf(const Plan& plan, Version v) {
   return plan.updates_in_place() ? 0 : std::max(v.value, 0) % 2;
@@ -27,6 +32,22 @@ MemoryBlock MastersBlock(const Plan& plan, StageId j, Version v) {
   return {.kind = BlockKind::kMasters,
           .stage = j,
           .index = plan.has_two_masters() ? BufferOf(plan, v) : 0};
+}
+
+int BlocksOf(const Plan& plan, BlockKind kind, Channel channel) {
+  const int slots = plan.window > 0 ? plan.window : LeastWindow(plan);
+  switch (kind) {
+    case BlockKind::kSlot: return IsFromMany(channel) ? 2 * slots : slots;
+    case BlockKind::kToken:
+    case BlockKind::kClock: return slots;
+    case BlockKind::kBegun: return std::max(2, std::min(slots, plan.stage_count()));
+    case BlockKind::kHeld: return plan.updates_in_place() ? 1 : 2;
+    case BlockKind::kStageSlot:
+    case BlockKind::kHeldPrediction:
+    case BlockKind::kSnapshot: return 2;
+    case BlockKind::kNorm: return 4;  // a norm is read until two iterations later
+    default: return 1;
+  }
 }
 
 int Operands::Ranks::Of(Version v) {
@@ -85,12 +106,8 @@ MemoryBlock Operands::ReceivedCopy(const Op& receive) {
 }
 
 MemoryBlock Operands::Slot(Channel channel, WorkerId from) {
-  int slots = slots_;
-  // Injections and collected copies come from many owners, a few at a time: one pool for all.
-  if (channel == Channel::kInject || channel == Channel::kCollection) {
-    from = kNoWorker;
-    slots *= 2;
-  }
+  if (IsFromMany(channel)) from = kNoWorker;
+  const int slots = BlocksOf(plan_, BlockKind::kSlot, channel);
   return {.kind = BlockKind::kSlot,
           .channel = channel,
           .from = from,
@@ -99,7 +116,7 @@ MemoryBlock Operands::Slot(Channel channel, WorkerId from) {
 
 MemoryBlock Operands::BegunSum(StageId j) {
   if (plan_.workers == 1) return sums_[j.value] = {.kind = BlockKind::kSum, .stage = j};
-  const int blocks = std::max(2, std::min(slots_, plan_.stage_count()));
+  const int blocks = BlocksOf(plan_, BlockKind::kBegun, Channel::kNone);
   return sums_[j.value] = {.kind = BlockKind::kBegun, .index = Rest(begun_++, blocks)};
 }
 
@@ -134,7 +151,8 @@ MemoryBlock Operands::Kept(Copy part, StageId j, Version v) {
 }
 
 MemoryBlock Operands::NextToken(BlockKind kind, int before) {
-  return {.kind = kind, .stage = StageId(before), .index = Rest(tokens_[{kind, before}]++, slots_)};
+  const int blocks = BlocksOf(plan_, kind, Channel::kToken);
+  return {.kind = kind, .stage = StageId(before), .index = Rest(tokens_[{kind, before}]++, blocks)};
 }
 
 }  // namespace ringzero

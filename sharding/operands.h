@@ -25,11 +25,13 @@ MemoryBlock VersionBlock(const Plan& plan, StageId j, Version v);
 // And where the masters of version v are: apart, or that version itself.
 MemoryBlock MastersBlock(const Plan& plan, StageId j, Version v);
 
+// How many blocks there are of a received or begun kind, which differ in their index alone.
+int BlocksOf(const Plan& plan, BlockKind kind, Channel channel);
+
 class Operands {
  public:
   // `plan` must outlive this.
-  Operands(const Plan& plan, WorkerId self)
-      : plan_(plan), self_(self), slots_(plan.window > 0 ? plan.window : LeastWindow(plan)) {}
+  Operands(const Plan& plan, WorkerId self) : plan_(plan), self_(self) {}
 
   // What reads version v of stage j, of traveller `copy`; nothing for a stage without parameters.
   Uses Parameters(StageId j, Version v, Copy copy) const;
@@ -87,7 +89,6 @@ class Operands {
 
   const Plan& plan_;
   const WorkerId self_;
-  const int slots_;  // of a channel
   std::map<std::pair<Channel, WorkerId>, int64_t> messages_;
   std::map<std::tuple<Channel, WorkerId, Copy, StageId>, int64_t> long_copies_;
   std::map<std::pair<Copy, StageId>, MemoryBlock> copies_;  // the last received

@@ -20,8 +20,12 @@ MemoryBlock TakenOf(StageId j) { return {.kind = BlockKind::kTaken, .stage = j};
 MemoryBlock StatisticsOf(StageId j) { return {.kind = BlockKind::kStatistics, .stage = j}; }
 MemoryBlock MetricsOf(Copy copy) { return {.kind = BlockKind::kMetrics, .copy = copy}; }
 MemoryBlock ReportOf(Copy copy) { return {.kind = BlockKind::kReport, .copy = copy}; }
-// A norm is read until two iterations later.
-MemoryBlock NormOf(int iteration) { return {.kind = BlockKind::kNorm, .index = iteration % 4}; }
+
+// Blocks are named by their number.
+Plan WithWindow(Plan plan) {
+  if (plan.window == 0) plan.window = LeastWindow(plan);
+  return plan;
+}
 
 }  // namespace
 
@@ -29,7 +33,10 @@ MemoryBlock NormOf(int iteration) { return {.kind = BlockKind::kNorm, .index = i
 class ProgramWriter::Impl {
  public:
   Impl(const Plan& plan, WorkerId self, Iteration from)
-      : plan_(plan), self_(self), part_(ProgramPart{from, Lap(0)}), operands_(plan_, self) {
+      : plan_(WithWindow(plan)),
+        self_(self),
+        part_(ProgramPart{from, Lap(0)}),
+        operands_(plan_, self) {
     if (plan.stagger && !alone()) tokens_ = StaggerTokens(plan);
     SortStages();
   }
@@ -512,6 +519,11 @@ class ProgramWriter::Impl {
       uses.push_back(Reading(Role::kSquares, SquaresOf(j)));
     }
     return uses;
+  }
+
+  MemoryBlock NormOf(int iteration) const {
+    const int blocks = BlocksOf(plan_, BlockKind::kNorm, Channel::kNone);
+    return {.kind = BlockKind::kNorm, .index = iteration % blocks};
   }
 
   // A message of the norm: a stage's squares to worker 0, or (no stage) the norm from there.

@@ -194,44 +194,6 @@ bool IsLastReadOfEvaluation(const UpdateRule& rule, WorkerId w, Iteration t, Sta
   return !ReadsIn(rule, w, t.value + 1, j, v).any();
 }
 
-std::vector<int> HeldSlots(const Plan& plan, WorkerId w) {
-  std::vector<int> slots(kChannelCount, 0);
-  if (!plan.holds_copies()) return slots;
-  const UpdateRule rule(plan);
-  std::set<std::tuple<Channel, WorkerId, StageId>> come;  // on which channel, which stage
-  const auto comes = [&](const CopySource& source, Channel relay, StageId j) {
-    if (source.how == CopySource::How::kOwn || plan.stage(j).parameter_bytes == 0) return;
-    come.insert({source.how == CopySource::How::kRelay ? relay : Channel::kInject, source.from, j});
-  };
-  // All iterations are like the first three, all evaluations like the first or the last.
-  const std::vector<Version> evaluated = EvaluatedVersions(plan);
-  for (int i = 0; i < plan.stage_count(); ++i) {
-    const StageId j(i);
-    for (int t = 0; t < std::min(plan.iterations, 3); ++t) {
-      for (int l = 0; l < std::min(plan.laps, 2); ++l) {
-        const MicroBatch m{w, Iteration(t), Lap(l)};
-        if (IsFirstRead(rule, m, j)) comes(SourceOf(rule, m, j), Channel::kForwardCopy, j);
-      }
-    }
-    for (size_t e = 0; e < evaluated.size(); e += std::max<size_t>(1, evaluated.size() - 1)) {
-      if (!IsFirstReadOfEvaluation(rule, w, Iteration(evaluated[e].value), j)) continue;
-      comes(EvaluationSourceOf(plan, w, j), Channel::kEvaluation, j);
-    }
-  }
-  // An update needs a sum which nobody hands on before letting go of what it overwrites.
-  // (With predictions: that of θ_t, θ_t and that of θ_{t+1}.)
-  const int versions = plan.predict ? 3 : plan.updates_in_place() ? 1 : 2;
-  std::map<std::pair<Channel, WorkerId>, int> stages;  // times their versions
-  for (const auto& [channel, from, j] : come) {
-    stages[{channel, from}] += plan.stage(j).sum_bytes > 0 ? versions : 1;
-  }
-  for (const auto& [channel, count] : stages) {
-    int& most = slots[static_cast<size_t>(channel.first)];
-    most = std::max(most, count);
-  }
-  return slots;
-}
-
 std::pair<OpKind, StageId> LastReadOfLap(const Plan& plan, StageId j) {
   if (plan.stage(j).has_backward) return {OpKind::kBackward, j};
   const StageId last = plan.last_use(j);

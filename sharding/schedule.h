@@ -93,10 +93,6 @@ bool IsFirstRead(const UpdateRule& rule, const MicroBatch& m, StageId j);
 bool IsLastRead(const UpdateRule& rule, const MicroBatch& m, StageId j);
 bool IsFirstReadOfEvaluation(const UpdateRule& rule, WorkerId w, Iteration t, StageId j);
 bool IsLastReadOfEvaluation(const UpdateRule& rule, WorkerId w, Iteration t, StageId j);
-// Slots of worker w for each channel that brings copies which are held, by Channel, instead of the
-// window; 0: it brings none. As many as versions can be alive of the stages that come on it: a
-// transport may take memory for so many before they come.
-std::vector<int> HeldSlots(const Plan& plan, WorkerId w);
 // The last operation of a lap that reads stage j: kBackward or kForward, and its stage.
 std::pair<OpKind, StageId> LastReadOfLap(const Plan& plan, StageId j);
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "sharding/block_table.h"
 #include "sharding/schedule.h"
 
 namespace ringzero {
@@ -21,8 +22,15 @@ int LastCause(const LinkedRing& ring, const Timeline& times, int i) {
   return cause;
 }
 
+// When what a receive has brought is needed no more.
+int64_t FreeTick(const LinkedRing& ring, const Timeline& times, int receive) {
+  int64_t tick = times.end[receive];
+  for (const int free : ring.frees[receive]) tick = std::max(tick, times.end[free]);
+  return tick;
+}
+
 absl::Status CheckOptions(const Plan& plan, const SimulationOptions& options) {
-  if (options.window < 1 && plan.window < 1 && plan.workers > 1) {
+  if (plan.window < 1 && plan.workers > 1) {
     return absl::InvalidArgumentError("plan: window is not resolved yet (ChooseWindow)");
   }
   if (options.cores < 0)
@@ -98,7 +106,8 @@ class Tally {
   // By the operation that ended last of those that operation i waited for.
   int64_t* WaitCounter(WaitTicks& waits, int i) const {
     const Op& op = ring_.op(LastCause(ring_, times_, i));
-    const bool sum = op.kind == OpKind::kAdd || op.channel == Channel::kReturn;
+    const bool sum =
+        op.kind == OpKind::kAdd || op.channel == Channel::kReturn || op.channel == Channel::kSum;
     if (sum) return &waits.gradient_sums;
     if (op.kind == OpKind::kUpdate) return &waits.update;
     if (op.channel == Channel::kToken) return &waits.token;
@@ -122,15 +131,16 @@ class Tally {
     return channel == Channel::kSum || channel == Channel::kRetire || channel == Channel::kFinished;
   }
 
-  int64_t MessageBytes(const Op& op) const {
-    const bool words = op.channel == Channel::kToken || op.channel == Channel::kNorms;
-    if (op.stage == kNoStage || words) return 0;
-    const StagePlan& stage = plan_.stage(op.stage);
-    if (op.channel == Channel::kCollection) return stage.collected_bytes();
-    if (CarriesParameters(op.channel)) return stage.parameter_bytes;
-    if (op.copy == Copy::kState) return stage.state_bytes;
-    const bool sum = IsSum(op.channel) || op.copy == Copy::kGradient;
-    return sum ? stage.sum_bytes : stage.buffer_bytes;
+  // Metrics, norms and tokens count as 0.
+  int64_t BytesOf(const Op& message) const {
+    switch (message.channel) {
+      case Channel::kMetrics:
+      case Channel::kReports:
+      case Channel::kNorms:
+      case Channel::kToken:
+      case Channel::kReturn: return 0;
+      default: return MessageBytes(plan_, message, 0);
+    }
   }
 
   void CountMessages() {
@@ -142,7 +152,7 @@ class Tally {
       bytes.iteration = op.iteration.value;
       bytes.channel = op.channel;
       bytes.copy = op.copy;
-      bytes.bytes += MessageBytes(op);
+      bytes.bytes += BytesOf(op);
       ++bytes.messages;
     }
     for (const auto& [key, bytes] : channels) result_.channels.push_back(bytes);
@@ -161,13 +171,13 @@ class Tally {
     const Op& op = ring_.op(i);
     const int worker = ring_.worker_of(i);
     if (op.kind == OpKind::kReceive) {
-      const std::pair<int64_t, int64_t> ticks{times_.end[i], times_.freed[i]};
+      const std::pair<int64_t, int64_t> ticks{times_.end[i], FreeTick(ring_, times_, i)};
       if (CarriesParameters(op.channel)) {
-        Hold(worker, &Held::copies_bytes, MessageBytes(op), ticks);
+        Hold(worker, &Held::copies_bytes, BytesOf(op), ticks);
       } else if (IsSum(op.channel)) {
-        Hold(worker, &Held::sums_bytes, MessageBytes(op), ticks);
+        Hold(worker, &Held::sums_bytes, BytesOf(op), ticks);
       } else if (op.channel == Channel::kStates) {
-        Hold(worker, &Held::states_bytes, MessageBytes(op), ticks);
+        Hold(worker, &Held::states_bytes, BytesOf(op), ticks);
       }
     }
     CountKept(i);
@@ -222,8 +232,7 @@ class Tally {
     if (from < 0 || (op.copy != Copy::kGradient && op.copy != Copy::kState)) return;
     if (ring_.op(from).kind != OpKind::kKeep) return;
     const int end = op.kind == OpKind::kSend ? ring_.partner[i] : i;
-    Hold(ring_.worker_of(i), &Held::states_bytes, MessageBytes(op),
-         {times_.end[from], times_.end[end]});
+    Hold(ring_.worker_of(i), &Held::states_bytes, BytesOf(op), {times_.end[from], times_.end[end]});
   }
 
   // The last buffer of a stage is written from its first update on; dp has only one.

@@ -3,9 +3,7 @@
 //   RZ_ASSIGN_OR_RETURN(Simulation run, Simulate(plan, {.latency_ticks = 1}));
 //   run.makespan_ticks;  run.workers[2].waits.update;  run.peaks[2].copies_bytes;
 //
-// Event-driven over the links that the engine executes, with receiver slots counted as a transport
-// counts them (any free slot will do; Verify, stricter, wants that of message i - W). A tick is the
-// unit of the stages' costs. Adds and updates never wait for a thread; with `cores`, all that
+// Event-driven over the links that the engine executes. A tick is the unit of the stages' costs. Adds and updates never wait for a thread; with `cores`, all that
 // computes shares these. Pure and deterministic.
 #ifndef RINGZERO_SHARDING_SIMULATE_H_
 #define RINGZERO_SHARDING_SIMULATE_H_
@@ -35,7 +33,6 @@ struct SimulationOptions {
   int64_t lap_ticks = 0;      // of computing at the end of each micro-batch: metrics, the next data
   int64_t add_ticks = 0;      // more for every add, and
   int64_t update_ticks = 0;   // every update than its stage's
-  int window = 0;             // receiver slots per channel; 0: plan.window
   // Of the host that all workers share: what computes at the same time (all of the above but
   // latencies, and delays) advances at the same rate, each by one core at most. 0: as many as
   // needed.
@@ -132,7 +129,6 @@ class ShortRun {
 struct Timeline {
   std::vector<int64_t> start;
   std::vector<int64_t> end;
-  std::vector<int64_t> freed;  // of a receive: its slot; -1: never
 };
 
 // FailedPrecondition, spelling out the circle of waits, if it gets stuck.

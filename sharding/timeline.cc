@@ -56,16 +56,12 @@ class Runner {
       : plan_(plan),
         ring_(ring),
         options_(options),
-        window_(options.window > 0 ? options.window : plan.window),
         states_(ring.count()),
         followers_(
             ring.count(), [&](int i) -> auto& { return ring.ops[i].after; }),
-        frees_of_(
-            ring.count(), [&](int i) -> auto& { return ring.frees[i]; }),
         channels_(ring.queues.size()) {
     times_.start.assign(ring.count(), 0);
     times_.end.assign(ring.count(), -1);
-    times_.freed.assign(ring.count(), -1);
     for (size_t q = 0; q < ring.queues.size(); ++q) {
       for (const auto* const ends : {&ring.queues[q].sends, &ring.queues[q].receives}) {
         for (const int end : *ends) states_[end].queue = static_cast<int>(q);
@@ -74,7 +70,6 @@ class Runner {
     for (int i = 0; i < ring.count(); ++i) {
       State& state = states_[i];
       state.missing = static_cast<int>(ring.ops[i].after.size());
-      state.frees_left = static_cast<int>(ring.frees[i].size());
       state.kind = ring.op(i).kind;
       state.is_word = IsWord(ring.ops[i]);
       state.ticks = Duration(i) + (TakesTime(i) ? Jitter(i) : 0);
@@ -99,14 +94,13 @@ class Runner {
       }
     }
     if (ended_ == ring_.count()) return std::move(times_);
-    return FailedPrecondition("with a window of ", window_, " the run is stuck: ", Circle());
+    return FailedPrecondition("with a window of ", ring_.window, " the run is stuck: ", Circle());
   }
 
  private:
   // Of an operation; together, since each event needs most of it.
   struct State {
-    int missing = 0;     // operations of `after` that are not done
-    int frees_left = 0;  // of a receive
+    int missing = 0;  // operations of `after` that are not done
     int queue = -1;
     OpKind kind = OpKind::kEnd;
     bool is_word = false;
@@ -115,8 +109,7 @@ class Runner {
     int64_t ticks = 0;     // what it takes
   };
   struct ChannelState {
-    std::deque<int> waiting;  // sends without credit
-    std::deque<int> held;     // receives whose slot is taken, in order of arrival
+    std::deque<int> waiting;  // sends that have begun
     int64_t last_arrival = 0;
   };
   using Event = std::pair<int64_t, int>;  // tick, operation
@@ -202,32 +195,15 @@ class Runner {
       channels_[state.queue].waiting.push_back(i);
       Depart(state.queue, now);
     }
-    for (const int receive : frees_of_[i]) {
-      if (--states_[receive].frees_left == 0) Free(receive, now);
-    }
-    if (state.kind == OpKind::kReceive && ring_.frees[i].empty()) Free(i, now);
-  }
-
-  void Free(int receive, int64_t now) {
-    times_.freed[receive] = now;
-    const int queue = states_[receive].queue;
-    std::deque<int>& held = channels_[queue].held;
-    held.erase(std::find(held.begin(), held.end(), receive));
-    Depart(queue, now);
   }
 
   void Depart(int queue, int64_t now) {
     ChannelState& channel = channels_[queue];
     const MessageQueue& ends = ring_.queues[queue];
-    const int slots = ring_.slots(ends.to, ends.channel, window_);
-    const auto has_slot = [&] {
-      return ends.words || static_cast<int>(channel.held.size()) < slots;
-    };
-    while (!channel.waiting.empty() && has_slot()) {
+    while (!channel.waiting.empty()) {
       const int receive = ring_.partner[channel.waiting.front()];
       if (!ends.words && states_[receive].missing > 0) return;  // its block is not free
       channel.waiting.pop_front();
-      channel.held.push_back(receive);
       times_.start[receive] = now;
       channel.last_arrival =
           std::max(channel.last_arrival, now + options_.latency_ticks + Jitter(receive));
@@ -246,14 +222,8 @@ class Runner {
         return after;
       }
     }
-    const int send = ring_.partner[i];
-    if (!states_[send].done) {
-      *why = " waits for the message of ";
-      return send;
-    }
-    *why = " waits for a slot until ";
-    const auto& frees = ring_.frees[channels_[states_[i].queue].held.front()];
-    return *std::find_if(frees.begin(), frees.end(), [this](int by) { return !states_[by].done; });
+    *why = " waits for the message of ";
+    return ring_.partner[i];
   }
 
   std::string Circle() const {
@@ -277,10 +247,8 @@ class Runner {
   const Plan& plan_;
   const LinkedRing& ring_;
   const SimulationOptions& options_;
-  const int window_;
   std::vector<State> states_;
   const Reverse followers_;
-  const Reverse frees_of_;  // receives whose slots an operation helps to free
   std::vector<ChannelState> channels_;
   std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events_;
   // With cores to share: what everybody who was there from the beginning would have got done, and

@@ -27,7 +27,7 @@ absl::Status CheckProgress(Plan plan, int window, Merging merging) {
   plan.window = window;
   RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(plan));
   RZ_ASSIGN_OR_RETURN(const MergedOrder order, OrderFor(plan, ring, merging));
-  return WaitGraph(ring, merging, order).CheckProgress(window);
+  return WaitGraph(ring, merging, order).CheckProgress();
 }
 
 // The smallest window of at least `least` without a circle of waits, if there is one. Each window has
@@ -57,7 +57,7 @@ absl::Status CheckWindow(const Plan& plan) {
 absl::Status CheckWaits(const Plan& plan, const LinkedRing& ring, Merging merging) {
   RZ_ASSIGN_OR_RETURN(const MergedOrder order, OrderFor(plan, ring, merging));
   const WaitGraph graph(ring, merging, order);
-  const absl::Status progress = graph.CheckProgress(std::max(plan.window, 1));
+  const absl::Status progress = graph.CheckProgress();
   if (!progress.ok() && merging != Merging::kNone) return Annotate(progress, Named(merging));
   RZ_RETURN_IF_ERROR(progress);
   // What may be read late, may be so without merging: these waits are fewer.
@@ -122,10 +122,10 @@ absl::StatusOr<PlanProof> ProvePlan(const Plan& plan) {
   const WaitGraph graph(ring);
   Plan resolved = plan;
   if (plan.window > 0) {
-    RZ_RETURN_IF_ERROR(graph.CheckProgress(plan.window));
+    RZ_RETURN_IF_ERROR(graph.CheckProgress());
   } else {
     resolved.window = LeastWindow(plan);
-    if (!graph.CheckProgress(resolved.window).ok()) {
+    if (!graph.CheckProgress().ok()) {
       RZ_ASSIGN_OR_RETURN(resolved.window, SmallestFrom(shortened, resolved.window));
       RZ_RETURN_IF_ERROR(VerifyPlan(resolved));
       return PlanProof(resolved);
@@ -141,7 +141,7 @@ absl::StatusOr<int> ChooseWindow(const Plan& plan, Merging merging) {
     RZ_RETURN_IF_ERROR(VerifyPlan(plan, merging));
     return plan.window;
   }
-  const int least = LeastWindow(plan) * (merging == Merging::kPerPair ? 2 : 1);
+  const int least = LeastWindow(plan);
   absl::StatusOr<int> window = SmallestFrom(ShortenedPlan(plan, merging), least, merging);
   if (window.ok() || merging == Merging::kNone) return window;
   return Annotate(window.status(), absl::StrCat(Named(merging), " no window is enough"));

@@ -27,11 +27,10 @@ namespace ringzero {
 //   CheckMeaning says: each read, sum, update, norm and message;
 // - sends and receives match one to one, in order, with equal names;
 // - no version is overwritten while anybody may still read it;
-// - nothing waits in a circle, with plan.window slots of credit per channel.
+// - nothing waits in a circle, with plan.window slots per channel.
 //
 // `merging`: for a transport that has fewer FIFOs than channels (merged_order.h). Then the merged
-// order is checked, too, and with Merging::kPerPair plan.window is the credit of all payload from
-// one neighbour.
+// order is checked, too.
 absl::Status Verify(const Plan& plan, std::vector<Program> programs,
                     Merging merging = Merging::kNone);
 
@@ -69,9 +68,9 @@ class PlanProof {
 // ChooseWindow, and VerifyPlan with that window, in one go. Their errors.
 absl::StatusOr<PlanProof> ProvePlan(const Plan& plan);
 
-// Credit per channel. plan.window > 0: itself, or the error of Verify. 0: 2·ceil(S/N), with stagger
+// Slots per channel. plan.window > 0: itself, or the error of Verify. 0: 2·ceil(S/N), with stagger
 // at least q*+1, and where these deadlock the smallest that does not. FailedPrecondition if no
-// window is large enough. With Merging::kPerPair twice that: 4·ceil(S/N).
+// window is large enough.
 absl::StatusOr<int> ChooseWindow(const Plan& plan, Merging merging = Merging::kNone);
 
 // The smallest window with which VerifyPlan passes; plan.window is not read.

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <numeric>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
@@ -15,46 +14,20 @@
 namespace ringzero {
 
 WaitGraph::WaitGraph(const LinkedRing& ring, Merging merging, const MergedOrder& order)
-    : ring_(ring),
-      place_(ring.count(), {-1, -1}),
-      credit_place_(ring.count(), {-1, -1}),
-      behind_(ring.count()) {
+    : ring_(ring), place_(ring.count(), {-1, -1}), behind_(ring.count()) {
   for (int i = 0; i < ring.count(); ++i) {
     if (ring.op(i).kind == OpKind::kUpdate) updates_.push_back(i);
   }
   if (merging != Merging::kNone) ChainLongHops(order.long_hops);
-  if (merging == Merging::kPerPair) credits_ = order.pairs;
-  const auto held_into = [&ring](int worker) {
-    const std::vector<int>& held = ring.held_slots[worker];
-    return std::accumulate(held.begin(), held.end(), 0);
-  };
-  for (const std::vector<int>& pair : credits_) {
-    held_.push_back(pair.empty() ? 0 : held_into(ring_.worker_of(pair[0])));
-    besides_.push_back(true);
-    for (size_t i = 1; i < pair.size(); ++i) behind_[pair[i]].push_back(pair[i - 1]);
-  }
-  std::vector<bool> merged(ring.count(), false);
-  for (const std::vector<int>& pair : credits_) {
-    for (const int receive : pair) merged[receive] = true;
+  if (merging == Merging::kPerPair) {
+    for (const std::vector<int>& pair : order.pairs) {
+      for (size_t i = 1; i < pair.size(); ++i) behind_[pair[i]].push_back(pair[i - 1]);
+    }
   }
   for (size_t q = 0; q < ring.queues.size(); ++q) {
     const std::vector<int>& receives = ring.queues[q].receives;
     for (size_t i = 0; i < receives.size(); ++i) {
       place_[receives[i]] = {static_cast<int>(q), static_cast<int>(i)};
-    }
-    if (receives.empty() || merged[receives[0]] || ring.queues[q].words) continue;
-    credits_.push_back(receives);
-    held_.push_back(ring.slots(ring.queues[q].to, ring.queues[q].channel, 0));
-    besides_.push_back(held_.back() == 0);
-  }
-  // What keeps its slot to the end leaves that many less to the others.
-  for (size_t c = 0; c < credits_.size(); ++c) {
-    held_[c] -= static_cast<int>(
-        std::erase_if(credits_[c], [&ring](int receive) { return ring.lasting[receive]; }));
-  }
-  for (size_t c = 0; c < credits_.size(); ++c) {
-    for (size_t i = 0; i < credits_[c].size(); ++i) {
-      credit_place_[credits_[c][i]] = {static_cast<int>(c), static_cast<int>(i)};
     }
   }
 }
@@ -69,7 +42,7 @@ void WaitGraph::ChainLongHops(const std::vector<int>& long_hops) {
   }
 }
 
-WaitGraph::Waits WaitGraph::WaitsWith(int window) const {
+WaitGraph::Waits WaitGraph::FindWaits() const {
   Waits waits;
   waits.first.push_back(0);
   for (int node = 0; node < ring_.count(); ++node) {
@@ -79,12 +52,6 @@ WaitGraph::Waits WaitGraph::WaitsWith(int window) const {
       waits.all.push_back({ring_.partner[node], Why::kMessage});
       if (number > 0) waits.all.push_back({receives[number - 1], Why::kOrder});
       for (const int before : behind_[node]) waits.all.push_back({before, Why::kMerged});
-      const auto [credit, place] = credit_place_[node];  // -1: a slot of its own
-      if (const int slots = SlotsOf(credit, window); place >= slots) {
-        for (const int free : ring_.frees[credits_[credit][place - slots]]) {
-          waits.all.push_back({free, Why::kSlot});
-        }
-      }
     }
     waits.first.push_back(static_cast<int>(waits.all.size()));
   }
@@ -110,13 +77,13 @@ std::vector<int> WaitGraph::Order(const Waits& waits) {
   return order;
 }
 
-absl::Status WaitGraph::CheckProgress(int window) const {
-  const Waits waits = WaitsWith(window);
+absl::Status WaitGraph::CheckProgress() const {
+  const Waits waits = FindWaits();
   const std::vector<int> order = Order(waits);
   if (static_cast<int>(order.size()) == ring_.count()) return absl::OkStatus();
   std::vector<bool> done(ring_.count(), false);
   for (const int node : order) done[node] = true;
-  return FailedPrecondition("with a window of ", window,
+  return FailedPrecondition("with a window of ", ring_.window,
                             " these wait for each other: ", DescribeCycle(waits, done));
 }
 
@@ -142,8 +109,7 @@ std::string WaitGraph::DescribeCycle(const Waits& waits, const std::vector<bool>
                       : wait.why == Why::kAfter   ? " waits for "
                       : wait.why == Why::kMessage ? " waits for the message of "
                       : wait.why == Why::kOrder   ? " waits behind "
-                      : wait.why == Why::kMerged  ? " waits in a merged FIFO behind "
-                                                  : " waits for a slot until ";
+                                                  : " waits in a merged FIFO behind ";
     if (length++ < kShown) absl::StrAppend(&text, ring_.Describe(node), why);
     node = wait.on;
   } while (node != start);
@@ -155,7 +121,7 @@ absl::Status WaitGraph::CheckOverwrites(const Plan& plan, int small_ring) const 
   std::vector<Overwrite> overwrites;
   for (int w = 0; w < plan.workers; ++w) FindOverwrites(plan, w, small_ring, overwrites);
   if (overwrites.empty()) return absl::OkStatus();
-  const Waits waits = WaitsWith(LargestUsefulWindow());
+  const Waits waits = FindWaits();
   const std::vector<int> order = Order(waits);
   // reached[i][k]: the last computing operation of worker first + k that is surely done before i.
   // Several workers at once: what takes time is going through the graph.
@@ -218,7 +184,7 @@ void WaitGraph::FindOverwrites(const Plan& plan, int worker, int small_ring,
 
 int WaitGraph::LargestUsefulWindow() const {
   size_t most = 1;
-  for (const std::vector<int>& receives : credits_) most = std::max(most, receives.size());
+  for (const MessageQueue& queue : ring_.queues) most = std::max(most, queue.receives.size());
   return static_cast<int>(most);
 }
 

@@ -32,7 +32,7 @@ absl::StatusOr<std::optional<MessageKey>> ParseKey(absl::string_view text) {
   MessageKey key;
   int kind = 0;
   if (!absl::SimpleAtoi(parts.first, &kind) || !absl::SimpleAtoi(parts.second, &key.tag) ||
-      kind < 0 || kind > kUpdateKind) {
+      kind < 0 || kind >= kMaxMessageKinds) {
     return Unreadable(text);
   }
   key.kind = static_cast<uint8_t>(kind);

@@ -25,10 +25,6 @@
 
 namespace ringzero {
 
-// The kind of a MessageKey that asks for an update instead of a message: no message is of this
-// kind.
-inline constexpr uint8_t kUpdateKind = kMaxMessageKinds;
-
 // Instead of a question of blame: what does your steady clock say?
 inline constexpr char kClockQuestion[] = "clock";
 // And "squares 0.25 1.5": the asker's part of the last iterations' squares, ascending.
@@ -38,8 +34,7 @@ inline constexpr char kSquaresQuestion[] = "squares ";
 struct BlameAnswer {
   std::string says;              // "has been computing …", "waits for …"
   std::optional<WorkerId> next;  // whom it waits for itself; nothing: the chain ends here
-  // From `next`; of kind Channel::kNone: its update of that stage and iteration; nothing: whatever
-  // that one does.
+  // From `next`; nothing: whatever that one does.
   std::optional<MessageKey> message;
 };
 

@@ -29,7 +29,6 @@ Stamp BlockMemory::StampAt(const MemoryBlock& block) const {
 
 absl::Status BlockMemory::Allocate(std::span<const OwnBlock> table, const Allocator& allocator) {
   for (const OwnBlock& own : table) {
-    if (own.access == Access::kHandedOn) continue;
     RZ_ASSIGN_OR_RETURN(Buffer memory, allocator(own));
     if (own.category != nullptr) bytes_.*own.category += static_cast<int64_t>(memory.size());
     std::byte* const data = memory.data();
@@ -42,18 +41,6 @@ const BlockMemory::Memory& BlockMemory::At(const MemoryBlock& block) const {
   const auto found = blocks_.find(block);
   RZ_CHECK(found != blocks_.end(), ToString(block));
   return found->second;
-}
-
-SharedBuffer BlockMemory::Lend(const MemoryBlock& block) const { return At(block).handle; }
-
-bool BlockMemory::IsLent(const MemoryBlock& block) const {
-  const Memory& memory = At(block);
-  return !memory.stamp.exists() && memory.handle.holders() > 1;
-}
-
-std::byte* BlockMemory::Write(const MemoryBlock& block) {
-  RZ_CHECK(!IsLent(block), ToString(block));
-  return At(block).data;
 }
 
 }  // namespace ringzero

@@ -1,10 +1,8 @@
 // BlockMemory: the memory of the blocks that a worker has from the start of a run to its end.
 //
-//   RZ_RETURN_IF_ERROR(memory.Allocate(OwnBlocks(plan, self, moments), allocate));
-//   SharedBuffer copy = memory.Lend(block);         // one more reader
-//   if (memory.IsLent(block)) …                     // somebody still reads it
-//   std::byte* data = memory.Write(block);          // nobody reads it: the plan says so, and so
-//                                                   // does the count of its holders, or its stamp
+//   RZ_RETURN_IF_ERROR(memory.Allocate(table, allocate));    // BlockTable's
+//   const std::byte* sum = memory.Read(block);
+//   SharedBuffer copy = memory.Lend(block);                   // for the computing side
 //
 // Who may read or write a block when is the program's: its operations name the blocks. Thread-safety:
 // the engine's mutex guards all calls; the memory itself is used without it.
@@ -30,8 +28,7 @@ class BlockMemory {
   // Memory of at least own.bytes.
   using Allocator = std::function<absl::StatusOr<Buffer>(const OwnBlock& own)>;
 
-  // All blocks of the table but those that are handed on: a message brings their memory, or takes it
-  // away. Once.
+  // All blocks of the table. Once.
   absl::Status Allocate(std::span<const OwnBlock> table, const Allocator& allocator);
 
   // From now on `cell` is a name for a block of another worker.
@@ -42,15 +39,14 @@ class BlockMemory {
   Stamp StampAt(const MemoryBlock& block) const;
 
   bool Has(const MemoryBlock& block) const { return blocks_.contains(block); }
-  // The block must be there: here and below.
-  SharedBuffer Lend(const MemoryBlock& block) const;
-  // Whether anybody holds what Lend gave. Not asked of what has a stamp: that its readers are done is
-  // the plan's word, and the stamp's.
-  bool IsLent(const MemoryBlock& block) const;
+  // The block must be there: here and below. What holds the result keeps the memory, not its contents.
+  SharedBuffer Lend(const MemoryBlock& block) const { return At(block).handle; }
   const std::byte* Read(const MemoryBlock& block) const { return At(block).data; }
-  size_t SizeOf(const MemoryBlock& block) const { return At(block).handle.size(); }
-  // To be written: it must not be lent.
-  std::byte* Write(const MemoryBlock& block);
+  std::byte* Write(const MemoryBlock& block) { return At(block).data; }
+  // All of it. A slot may be larger than what comes into it.
+  std::span<std::byte> Bytes(const MemoryBlock& block) const {
+    return {At(block).data, At(block).handle.size()};
+  }
 
   // Allocated bytes by category of the forecast.
   const MemoryBytes& bytes() const { return bytes_; }

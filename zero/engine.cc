@@ -66,13 +66,13 @@ class Engine::Impl {
   LentMemory lent_{plan_};
   OwnedStages owned_{plan_, options_.layouts, blocks_};
   Sums sums_{executor_, blocks_};
-  Waits waits_{executor_, sums_};
+  Waits waits_{executor_};
   Norms norms_{{executor_, blocks_, sums_, owned_}};
-  Statistics statistics_{executor_};
-  Messages messages_{{executor_, blocks_, lent_, norms_, statistics_}};
+  Statistics statistics_{executor_, blocks_};
+  Messages messages_{{executor_, blocks_, lent_, norms_}};
   Updates updates_{{executor_, blocks_, sums_, norms_, owned_}};
   EngineFlight flight_{executor_, waits_};
-  Gate gate_{{executor_, messages_, statistics_, sums_}};
+  Gate gate_{{executor_, messages_, statistics_, sums_, blocks_}};
 };
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
@@ -120,7 +120,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
     return absl::InvalidArgumentError("a plan of several workers needs a transport");
   }
   if (options.plan.lends() &&
-      options.transport->MemoryOf(options.self, MemoryUse::kSums).bytes.empty()) {
+      options.transport->MemoryOf(options.self, MemoryUse::kParameters).bytes.empty()) {
     return InvalidArgument("the plan lends memory between workers, which a transport \"",
                            options.transport->name(), "\" does not share");
   }
@@ -183,7 +183,6 @@ void Engine::Impl::Clear() {
   owned_.Clear();
   blocks_.Clear();
   statistics_.Clear();
-  messages_.Clear();
   sums_.Clear();
 }
 
@@ -205,7 +204,7 @@ absl::Status Engine::Impl::AllocateBlocks() {
     const auto bytes = static_cast<size_t>(own.bytes);
     if (own.access != Access::kPrivate) {
       RZ_ASSIGN_OR_RETURN(Buffer memory, options_.transport->Allocate(bytes, UseOf(own.access)));
-      if (plan_.lends()) {
+      if (plan_.lends() && IsLent(own.access)) {
         RZ_RETURN_IF_ERROR(lent_.Check(*options_.transport, own.block, memory.data()));
       }
       return memory;
@@ -216,11 +215,13 @@ absl::Status Engine::Impl::AllocateBlocks() {
     return MakeHeapBuffer(bytes);
   };
   const std::vector<int64_t> moments = MomentBytes(options_.optimizer, options_.layouts);
-  const std::vector<OwnBlock> table = OwnBlocks(plan_, options_.self, moments);
+  RZ_ASSIGN_OR_RETURN(
+      const std::vector<OwnBlock> table,
+      BlockTable(plan_, options_.self,
+                 {.moment_bytes = moments, .metrics_count = options_.metrics_count}));
   RZ_RETURN_IF_ERROR(blocks_.Allocate(table, allocate));
   for (const OwnBlock& own : table) {
-    const bool lent = own.access == Access::kLentToRead || own.access == Access::kLentToWrite;
-    if (lent && plan_.lends()) blocks_.AddStamp(own.block);
+    if (IsLent(own.access) && plan_.lends()) blocks_.AddStamp(own.block);
   }
   return absl::OkStatus();
 }
@@ -232,7 +233,6 @@ absl::Status Engine::Impl::Start() {
     RZ_RETURN_IF_ERROR(owned_.Initialize(StageId(j), options_.optimizer, options_.initialize));
   }
   RZ_RETURN_IF_ERROR(statistics_.Initialize());
-  RZ_RETURN_IF_ERROR(sums_.Reserve());
   RZ_ASSIGN_OR_RETURN(ProgramWriter program,
                       ProgramWriter::Create(plan_, options_.self, Iteration(0)));
   const Lock lock = executor_.Hold();
@@ -244,7 +244,7 @@ absl::Status Engine::Impl::Start() {
   executor_.stats().memory.moments += owned_.scratch_bytes();
   return executor_.Begin(std::move(program),
                          {.start = [this](int64_t op) { return StartOp(op); },
-                          .post = [this](int64_t op) { return messages_.Post(op); },
+                          .expect = [this](int64_t op) { return messages_.Expect(op); },
                           .blame =
                               [this](Lock& held, const std::string& waited) {
                                 return waits_.Blame(held, waited, waits_.WhatItDoes());
@@ -261,24 +261,20 @@ bool Engine::Impl::StartOp(int64_t number) {
     case OpKind::kEvaluate:
     case OpKind::kEnd:
     case OpKind::kCollect: break;  // the computing thread's
-    case OpKind::kReceive: {
-      const absl::Status taken = messages_.Take(number);
-      if (!taken.ok()) executor_.FailAt(op, taken);
-      return taken.ok();
-    }
+    case OpKind::kReceive:
     case OpKind::kSend: {
-      const absl::Status sent = messages_.Send(number);
-      if (!sent.ok()) executor_.FailAt(op, sent);
-      return sent.ok();
+      const bool sends = op.kind == OpKind::kSend;
+      const absl::StatusOr<bool> done = sends ? messages_.Send(number) : messages_.Receive(number);
+      if (!done.ok()) executor_.FailAt(op, done.status());
+      return done.ok() && *done;
     }
-    case OpKind::kRelease:
+    case OpKind::kRelease:  // its block may be written from now on
       recorder.Record(Writer::kMessages, {EventKind::kBegin, op});
-      messages_.Release(op);
       recorder.Record(Writer::kMessages, {EventKind::kEnd, op});
       return true;
     case OpKind::kNorm: {
       recorder.Record(Writer::kMessages, {EventKind::kBegin, op});
-      const absl::Status folded = norms_.Fold(op.iteration);
+      const absl::Status folded = norms_.Fold(executor_.OpOf(number));
       if (!folded.ok()) executor_.Fail(folded);
       if (folded.ok()) recorder.Record(Writer::kMessages, {EventKind::kEnd, op});
       return folded.ok();
@@ -380,7 +376,6 @@ EngineStats Engine::Impl::stats() const {
     for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
       stats.transport.bytes_sent[kind] += messages_.lent_bytes()[kind];
     }
-    stats.memory.sums += static_cast<int64_t>(stats.transport.numbered_bytes);
   }
   return stats;
 }

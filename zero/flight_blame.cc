@@ -13,7 +13,7 @@
 #include "absl/strings/strip.h"
 #include "p2p/failure.h"
 #include "zero/flight_clock.h"
-#include "zero/received_needs.h"
+#include "zero/message_key.h"
 
 namespace ringzero {
 namespace {
@@ -36,22 +36,13 @@ class Records {
     if (!record->has_waits) return {.says = "left no waits in its record"};
     if (!question.message.has_value()) return record->now;
     const MessageKey key = *question.message;
-    const bool update = key.kind == kUpdateKind;
-    const Op named = update ? MessageOp(Channel::kNone, key.tag) : SendOf(key);
+    const Op named = SendOf(key);
     for (const OpenOperation& open : record->open) {
-      const bool this_update = update && open.op.kind == OpKind::kUpdate &&
-                               open.op.stage == named.stage && open.op.iteration == named.iteration;
-      const bool this_send = !update && open.op.kind == OpKind::kSend &&
-                             open.op.peer == question.waiter && MessageKeyOf(open.op) == key;
-      if (this_update || this_send) return open.why;
+      const bool is_it = open.op.kind == OpKind::kSend && open.op.peer == question.waiter &&
+                         MessageKeyOf(open.op) == key;
+      if (is_it) return open.why;
     }
     if (IsFrom(record->appended, named)) return record->now;
-    if (update) return {.says = absl::StrCat("has made \"", ToString(UpdateOf(named)), "\"")};
-    for (const Undelivered& each : record->undelivered) {
-      if (each.to != question.waiter || each.key != key) continue;
-      return {.says = "has sent that message, but it waits for a free slot there",
-              .next = question.waiter};
-    }
     return {.says = "has sent that message, but it did not arrive"};
   }
 
@@ -68,9 +59,6 @@ class Records {
   }
 
  private:
-  static Op UpdateOf(const Op& named) {
-    return {.kind = OpKind::kUpdate, .stage = named.stage, .iteration = named.iteration};
-  }
   std::span<const FlightRecord> records_;
 };
 

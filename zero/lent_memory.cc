@@ -8,15 +8,15 @@
 namespace ringzero {
 
 MemoryUse UseOf(Access access) {
-  return access == Access::kLentToRead ? MemoryUse::kParameters : MemoryUse::kSums;
+  return access == Access::kLentToWrite ? MemoryUse::kSums : MemoryUse::kParameters;
 }
 
 const LentMemory::Place& LentMemory::PlaceOf(const LentBlock& lent) {
   std::map<MemoryBlock, Place>& places = places_[lent.home];
   if (places.empty()) {
     std::map<MemoryUse, size_t> used;
-    for (const OwnBlock& own : OwnBlocks(plan_, lent.home, {})) {
-      if (own.access != Access::kLentToRead && own.access != Access::kLentToWrite) continue;
+    for (const OwnBlock& own : StateBlocks(plan_, lent.home, {})) {
+      if (own.access == Access::kPrivate) continue;
       size_t& offset = used[UseOf(own.access)];
       places[own.block] = {UseOf(own.access), offset, static_cast<size_t>(own.bytes)};
       offset += ArenaBytes(own.bytes);

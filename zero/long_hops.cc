@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "sharding/merged_order.h"
 #include "sharding/op.h"
-#include "zero/received_needs.h"
+#include "zero/message_key.h"
 
 namespace ringzero {
 

@@ -65,7 +65,7 @@ bool PendingUpdate::Step() {
                           .loss_scale = terms_.loss_scale,
                           .clip = terms_.clip,
                           .theta = memory_.theta,
-                          .sum = memory_.sum.data(),
+                          .sum = memory_.sum,
                           .wire = memory_.wire,
                           .predicted = memory_.predicted,
                           .scratch = memory_.scratch};
@@ -98,7 +98,7 @@ absl::Status OwnedStages::Initialize(StageId stage, const OptimizerOptions& opti
   if (layout.sum_bytes == 0 || !plan_.exchange) return absl::OkStatus();
   const MemoryBlock state{.kind = BlockKind::kState, .stage = stage};
   std::span<std::byte> moments;
-  if (blocks_.Has(state)) moments = {blocks_.Write(state), blocks_.SizeOf(state)};
+  if (blocks_.Has(state)) moments = blocks_.Bytes(state);
   Stage& owned = stages_[stage.value];
   owned.optimizer = std::make_unique<StageOptimizer>(optimizer, layout, moments);
   const auto scratch = static_cast<size_t>(owned.optimizer->scratch_bytes());
@@ -106,17 +106,10 @@ absl::Status OwnedStages::Initialize(StageId stage, const OptimizerOptions& opti
   return absl::OkStatus();
 }
 
-bool OwnedStages::MayUpdate(const Instruction& update) const {
-  return std::none_of(update.uses.begin(), update.uses.end(), [this](const Use& use) {
-    return IsWritten(use) && blocks_.IsLent(use.block);
-  });
-}
-
 std::unique_ptr<PendingUpdate> OwnedStages::BeginUpdate(const Instruction& update,
                                                         const UpdateTerms& terms,
-                                                        SharedBuffer sum) {
-  PendingUpdate::Memory memory{.scratch = scratch_ ? scratch_.data() : nullptr,
-                               .sum = std::move(sum)};
+                                                        const std::byte* sum) {
+  PendingUpdate::Memory memory{.scratch = scratch_ ? scratch_.data() : nullptr, .sum = sum};
   std::byte* made = nullptr;
   std::byte* masters = nullptr;
   for (const Use& use : update.uses) {

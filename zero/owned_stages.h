@@ -47,7 +47,7 @@ class PendingUpdate {
     std::byte* wire = nullptr;         // the version that travels, where masters are apart
     std::byte* predicted = nullptr;    // null: nothing is
     std::byte* scratch = nullptr;      // scratch_bytes(), of no other update under way
-    SharedBuffer sum;                  // of other workers, too, where nothing is sharded
+    const std::byte* sum = nullptr;
   };
   PendingUpdate(const Op& op, const StageLayout& layout, StageOptimizer* optimizer, double divisor,
                 const UpdateTerms& terms, Memory memory);
@@ -82,13 +82,8 @@ class OwnedStages {
   absl::Status Initialize(StageId stage, const OptimizerOptions& optimizer,
                           const std::function<absl::Status(StageId, std::byte*)>& fill);
 
-  // Whether this worker is the only holder of the memory that the update will overwrite. The plan
-  // says that nobody reads it any more; a handle on its way out elsewhere may still be counted for
-  // a moment.
-  bool MayUpdate(const Instruction& update) const;
-  // Only if MayUpdate.
   std::unique_ptr<PendingUpdate> BeginUpdate(const Instruction& update, const UpdateTerms& terms,
-                                             SharedBuffer sum);
+                                             const std::byte* sum);
   // After its last Step.
   void EndUpdate(const PendingUpdate& update, const Instruction& op);
 

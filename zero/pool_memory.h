@@ -1,12 +1,9 @@
-// PoolBytes: memory that a worker's transport takes beyond the states that lie in it: gaps between
-// blocks, statistics and metrics on their way, received copies, rings of words; and what is kept for
-// collections.
+// PoolBytes: memory for messages and for what is on its way, beyond what the forecast counts: slots,
+// statistics, metrics, gaps between blocks, rings of words; and what is kept for collections.
 //
-//   RZ_ASSIGN_OR_RETURN(const int64_t bytes, PoolBytes({.plan = plan,
-//                                                       .states = forecast.workers[2],
-//                                                       .self = WorkerId(2)}));
+//   RZ_ASSIGN_OR_RETURN(const int64_t bytes, PoolBytes({.plan = plan, .self = WorkerId(2)}));
 //
-// Pure. What the transports themselves reserve is TransportNeeds' (zero/transport_needs.h).
+// Sums over the block table. Pure.
 #ifndef RINGZERO_ZERO_POOL_MEMORY_H_
 #define RINGZERO_ZERO_POOL_MEMORY_H_
 
@@ -14,7 +11,6 @@
 
 #include "absl/status/statusor.h"
 #include "base/ids.h"
-#include "sharding/memory_forecast.h"
 #include "sharding/plan.h"
 
 namespace ringzero {
@@ -29,7 +25,6 @@ enum class PoolKind {
 
 struct PoolRequest {
   const Plan& plan;
-  const MemoryBytes& states;  // of this worker, by the forecast
   WorkerId self{0};
   int metrics_count = 1;
   PoolKind kind = PoolKind::kShared;

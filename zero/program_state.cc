@@ -1,10 +1,13 @@
 // Counts what each operation still waits for.
 #include "zero/program_state.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
-#include "zero/received_needs.h"
+#include "sharding/loans.h"
+#include "zero/message_key.h"
 
 namespace ringzero {
 
@@ -14,15 +17,17 @@ absl::StatusOr<int64_t> ProgramState::Append(std::span<const Instruction> ops) {
   for (LinkedOp& one : linked) {
     const int64_t number = end();
     OpState state;
-    state.arrived = one.op.kind != OpKind::kReceive;
-    state.users_left = one.users;
-    const auto wait_for = [&](int64_t before) {
-      if (IsDone(before)) return;
+    const bool is_word = IsMessage(one.op.kind) && IsWord(one.op);
+    state.arrived = !is_word || one.op.kind != OpKind::kReceive;
+    for (const int64_t before : one.after) {
+      if (IsDone(before)) continue;
       at(before).next.push_back(number);
       ++state.waiting;
-    };
-    for (const int64_t before : one.after) wait_for(before);
-    if (one.behind != kNoOp && one.op.kind == OpKind::kSend) wait_for(one.behind);
+    }
+    if (one.behind >= base_ && !at(one.behind).begun) {
+      at(one.behind).behind = number;
+      ++state.waiting;
+    }
     state.linked = std::move(one);
     ops_.push_back(std::move(state));
     ++undone_;
@@ -30,46 +35,42 @@ absl::StatusOr<int64_t> ProgramState::Append(std::span<const Instruction> ops) {
   return first;
 }
 
-std::vector<int64_t> ProgramState::Complete(int64_t op) {
+void ProgramState::Free(int64_t op, std::vector<int64_t>& ready) {
   OpState& state = at(op);
-  RZ_CHECK(!state.done, ToString(state.linked.op));
-  state.done = true;
-  --undone_;
-  for (const int64_t shared : state.linked.shares) DropUse(shared);
+  if (--state.waiting == 0 && state.arrived) ready.push_back(op);
+}
+
+std::vector<int64_t> ProgramState::Begin(int64_t op) {
   std::vector<int64_t> ready;
-  for (const int64_t next : state.next) {
-    OpState& successor = at(next);
-    if (--successor.waiting == 0 && successor.arrived) ready.push_back(next);
-  }
-  state.next.clear();
-  Forget();
+  OpState& state = at(op);
+  state.begun = true;
+  if (state.behind.has_value()) Free(*std::exchange(state.behind, std::nullopt), ready);
   return ready;
 }
 
-void ProgramState::DropUse(int64_t op) {
-  if (op < base_) return;
+std::vector<int64_t> ProgramState::Complete(int64_t op) {
   OpState& state = at(op);
-  if (--state.users_left == 0) state.shared.Reset();
-}
-
-void ProgramState::Forget() {
-  // An operation that is done but still holds something is kept until its reader is done.
-  while (!ops_.empty() && ops_.front().done && ops_.front().users_left <= 0 &&
-         !ops_.front().owned) {
+  RZ_CHECK(!state.done, ToString(state.linked.op));
+  std::vector<int64_t> ready = Begin(op);
+  state.done = true;
+  --undone_;
+  for (const int64_t next : state.next) Free(next, ready);
+  state.next.clear();
+  while (!ops_.empty() && ops_.front().done) {
     ops_.pop_front();
     ++base_;
   }
+  return ready;
 }
 
-int64_t ProgramState::FirstUnfinished(int64_t op) const {
+int64_t ProgramState::FirstUnfinished(int64_t op, int64_t aside) const {
   const OpState& state = at(op);
   if (!state.arrived) return op;
   for (const int64_t before : state.linked.after) {
-    if (!IsDone(before)) return before;
+    if (before != aside && !IsDone(before)) return before;
   }
   const int64_t behind = state.linked.behind;
-  const bool waits = behind != kNoOp && state.linked.op.kind == OpKind::kSend;
-  return waits && !IsDone(behind) ? behind : kNoOp;
+  return behind >= base_ && !at(behind).begun ? behind : kNoOp;
 }
 
 int64_t ProgramState::Root(int64_t op) const {

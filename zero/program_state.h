@@ -5,17 +5,19 @@
 //
 // Operations are named by their number since the start (sharding/link.h). Finished ones at the
 // front are forgotten. Not thread-safe: the engine guards it with its mutex. It decides nothing.
+//
+// A message begins before it is done: its block is posted, or its payload is on its way.
 #ifndef RINGZERO_ZERO_PROGRAM_STATE_H_
 #define RINGZERO_ZERO_PROGRAM_STATE_H_
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/buffer.h"
 #include "base/ids.h"
 #include "p2p/transport.h"
 #include "sharding/link.h"
@@ -24,13 +26,12 @@ namespace ringzero {
 
 struct OpState {
   LinkedOp linked;
-  int waiting = 0;      // operations in linked.after that are not done
-  bool arrived = true;  // kReceive: its message is here
+  int waiting = 0;      // operations in linked.after that are not done, and one that has not begun
+  bool arrived = true;  // of a word that is received: it is here
+  bool begun = false;
   bool done = false;
-  int users_left = 0;
-  std::vector<int64_t> next;  // operations that wait for this one
-  SharedBuffer shared;        // a copy that is not held, a finished sum of all, a snapshot to send
-  Buffer owned;  // a sum, statistics or metrics; taken over by the operation that `takes` it
+  std::vector<int64_t> next;      // operations that wait for this one's end
+  std::optional<int64_t> behind;  // and one that waits for its beginning
 };
 
 class ProgramState {
@@ -47,16 +48,14 @@ class ProgramState {
   bool IsDone(int64_t op) const { return op < base_ || at(op).done; }
   bool IsReady(int64_t op) const { return at(op).waiting == 0 && at(op).arrived; }
 
-  // Marks `op` done, drops the parameters it read, and returns the operations that became ready,
-  // ascending.
+  // Marks `op` begun, or done. Returns the operations that became ready, ascending.
+  std::vector<int64_t> Begin(int64_t op);
   std::vector<int64_t> Complete(int64_t op);
-  // One user of `shared` less; the last one drops it.
-  void DropUse(int64_t op);
 
   bool AllDone() const { return undone_ == 0; }
-  // The first operation in `op`'s after-list (or itself, if its message is missing) that is not
-  // done; kNoOp when it is ready.
-  int64_t FirstUnfinished(int64_t op) const;
+  // The first operation that `op` waits for (itself, if its word is missing), but for `aside`; kNoOp
+  // when it is ready.
+  int64_t FirstUnfinished(int64_t op, int64_t aside = kNoOp) const;
   // Where `op`'s waits begin: an operation that misses its message, or that is ready and not done.
   int64_t Root(int64_t op) const;
   int64_t FirstUndone() const;  // kNoOp: all are done
@@ -68,7 +67,8 @@ class ProgramState {
   void Clear();
 
  private:
-  void Forget();
+  // `op` waits for one less.
+  void Free(int64_t op, std::vector<int64_t>& ready);
 
   Linker linker_;
   int64_t base_ = 0;

@@ -1,4 +1,4 @@
-// What the plan asks of a worker's transport: credit per channel and memory to allocate.
+// What the plan asks of a worker's transport: memory for the blocks that others reach.
 #ifndef RINGZERO_ZERO_TRANSPORT_NEEDS_H_
 #define RINGZERO_ZERO_TRANSPORT_NEEDS_H_
 
@@ -15,8 +15,7 @@ namespace ringzero {
 // One buffer of so many bytes as an arena counts it (TransportOptions).
 size_t ArenaBytes(int64_t bytes);
 
-// Slots and memory for `self`, and what it receives at once (zero/received_needs.h); on_failure is
-// left to the caller. Errors of MakeProgram.
+// Memory for `self`; on_failure is left to the caller. Errors of BlockTable.
 absl::StatusOr<TransportOptions> TransportNeeds(const Plan& plan, WorkerId self, int metrics_count);
 
 }  // namespace ringzero

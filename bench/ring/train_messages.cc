@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "sharding/block_table.h"
 #include "sharding/program.h"
 #include "sharding/verify.h"
-#include "zero/received_needs.h"
 #include "zero/transport_needs.h"
 
 namespace ringzero {
@@ -48,7 +48,8 @@ absl::StatusOr<size_t> BytesPerIteration(const Plan& plan) {
   size_t bytes = 0;
   for (const Program& program : programs) {
     for (const Op& op : program.ops) {
-      if (op.kind == OpKind::kSend) bytes += MessageBytes(plan, op, kTrainMetrics);
+      if (op.kind != OpKind::kSend) continue;
+      bytes += static_cast<size_t>(MessageBytes(plan, op, kTrainMetrics));
     }
   }
   return bytes;

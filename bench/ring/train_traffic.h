@@ -6,7 +6,7 @@
 //
 // Each Time and each Check is a whole run of the plan (a Check: of 3 iterations). Computing
 // operations are done as soon as they may start. Sums and versions go where the engine's would go;
-// only a Check writes into them. Memory and credit are as in the engine.
+// only a Check writes into them. Memory is as in the engine.
 #ifndef RINGZERO_BENCH_RING_TRAIN_TRAFFIC_H_
 #define RINGZERO_BENCH_RING_TRAIN_TRAFFIC_H_
 

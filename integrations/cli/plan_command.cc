@@ -30,7 +30,7 @@
 #include "sharding/program.h"
 #include "sharding/render.h"
 #include "zero/optimizer_state.h"
-#include "zero/received_needs.h"
+#include "zero/transport_needs.h"
 
 namespace ringzero {
 namespace {
@@ -150,14 +150,16 @@ absl::StatusOr<std::string> DescribeLargerWindow(const RunInput& input, const Sh
   RZ_ASSIGN_OR_RETURN(const StepForecast shorter, ForecastStep(larger, {}));
   int64_t most = 0;
   for (int w = 0; w < plan.workers; ++w) {
-    RZ_ASSIGN_OR_RETURN(const ReceivedBytes now, ReceivedUse(plan, WorkerId(w), kMetricsCount));
-    RZ_ASSIGN_OR_RETURN(const ReceivedBytes then, ReceivedUse(larger, WorkerId(w), kMetricsCount));
-    const size_t more = then.parameters + then.sums - now.parameters - now.sums;
+    RZ_ASSIGN_OR_RETURN(const TransportOptions now,
+                        TransportNeeds(plan, WorkerId(w), kMetricsCount));
+    RZ_ASSIGN_OR_RETURN(const TransportOptions then,
+                        TransportNeeds(larger, WorkerId(w), kMetricsCount));
+    const size_t more = then.parameter_bytes - now.parameter_bytes;
     most = std::max(most, static_cast<int64_t>(more));
   }
   return absl::StrFormat(
       "window      %d: with a core for each worker a step takes %.2f of its computing; with "
-      "cyclic.window=%d it takes %.2f, and up to %s more received memory per worker\n",
+      "cyclic.window=%d it takes %.2f, and up to %s more memory for messages per worker\n",
       plan.window, 1 / step.computing, larger.window, 1 / shorter.computing,
       SizeText(static_cast<double>(most)));
 }
@@ -337,7 +339,10 @@ absl::Status RunPlan(const CommandLine& line) {
   if (line.blocks >= 0) {
     const WorkerId worker(line.blocks);
     const std::vector<int64_t> moments = MomentBytes(config.optimizer, run.planned.layouts);
-    absl::StrAppend(&text, "\n", DescribeBlocks(worker, OwnBlocks(plan, worker, moments)));
+    RZ_ASSIGN_OR_RETURN(
+        const std::vector<OwnBlock> table,
+        BlockTable(plan, worker, {.moment_bytes = moments, .metrics_count = kMetricsCount}));
+    absl::StrAppend(&text, "\n", DescribeBlocks(worker, table));
   }
   RZ_RETURN_IF_ERROR(WritePlanFiles(line, plan, times.speed));
   return PrintText(line, text);

@@ -154,8 +154,7 @@ int64_t RoundingOf(int64_t bytes, int64_t huge_page_bytes) {
 }
 
 absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunInput& input,
-                                                   const PlannedModel& planned,
-                                                   const MemoryForecast& states) {
+                                                   const PlannedModel& planned) {
   const Plan& plan = planned.plan;
   const std::vector<int64_t> moments = MomentBytes(input.config.optimizer, planned.layouts);
   std::vector<WorkerExtras> extras(static_cast<size_t>(plan.workers));
@@ -163,16 +162,13 @@ absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunInput& input,
   for (int w = 0; w < plan.workers; ++w) {
     WorkerExtras& mine = extras[static_cast<size_t>(w)];
     RZ_ASSIGN_OR_RETURN(mine.pools, PoolBytes({.plan = plan,
-                                               .states = states.workers[static_cast<size_t>(w)],
                                                .self = WorkerId(w),
                                                .metrics_count = kMetricsCount,
                                                .kind = PoolKindOf(input)}));
-    // Running statistics in its modules; at worker 0 also the initial ones.
-    for (const StagePlan& stage : plan.stages) {
-      mine.statistics += (w == 0 ? 2 : 1) * stage.buffer_bytes;
-    }
+    // In its modules.
+    for (const StagePlan& stage : plan.stages) mine.statistics += stage.buffer_bytes;
     // What is private is on the heap.
-    for (const OwnBlock& own : OwnBlocks(plan, WorkerId(w), moments)) {
+    for (const OwnBlock& own : StateBlocks(plan, WorkerId(w), moments)) {
       if (own.access == Access::kPrivate) mine.rounding += RoundingOf(own.bytes, huge_page);
     }
   }
@@ -348,7 +344,7 @@ absl::StatusOr<RunFit> CertifyRun(const RunInput& run_input, const PlannedRun& r
   RunFit fit{.budgets = FindBudgets(config)};
   FitInput input;
   RZ_ASSIGN_OR_RETURN(input.states, ForecastRun(config, run));
-  RZ_ASSIGN_OR_RETURN(input.extras, ExtrasOf(run_input, run.planned, input.states));
+  RZ_ASSIGN_OR_RETURN(input.extras, ExtrasOf(run_input, run.planned));
   const int workers = config.cyclic.workers;
   for (int w = 0; w < workers; ++w) input.hosts.push_back(w * run_input.hosts / workers);
   input.one_process = config.cyclic.transport == CyclicConfig::Transport::kLocal;

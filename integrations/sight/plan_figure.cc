@@ -9,9 +9,9 @@
 #include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "integrations/sight/chrome_trace.h"
+#include "sharding/block_table.h"
 #include "sharding/predicted_events.h"
 #include "sharding/render.h"
-#include "zero/received_needs.h"
 
 namespace ringzero {
 namespace {

@@ -23,7 +23,7 @@
 #include "p2p/local_transport.h"
 #include "sharding/op.h"
 #include "sharding/plan.h"
-#include "zero/received_needs.h"
+#include "zero/message_key.h"
 #include "zero/transport_needs.h"
 
 namespace ringzero {

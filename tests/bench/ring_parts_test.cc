@@ -182,30 +182,14 @@ class Damaging final : public TransportDecorator {
       : TransportDecorator(std::move(inner)), kind_(kind) {}
   ~Damaging() override { DestroyInner(); }
 
-  absl::Status ExpectShared(WorkerId from, MessageKey key, size_t bytes,
-                            SharedArrival arrival) override {
-    return inner().ExpectShared(
-        from, key, bytes,
-        [this, key, arrival = std::move(arrival)](absl::StatusOr<SharedBuffer> got) {
-          if (got.ok() && key.kind == kind_ && armed.exchange(false)) {
-            Buffer copy = MakeHeapBuffer(got->size());
-            std::copy_n(got->data(), got->size(), copy.data());
-            copy.data()[5] ^= std::byte{4};
-            arrival(std::move(copy).Seal());
-          } else {
-            arrival(std::move(got));
-          }
-        });
-  }
-  absl::Status ExpectOwned(WorkerId from, MessageKey key, size_t bytes,
-                           OwnedArrival arrival) override {
-    return inner().ExpectOwned(
-        from, key, bytes, [this, key, arrival = std::move(arrival)](absl::StatusOr<Buffer> got) {
-          if (got.ok() && key.kind == kind_ && armed.exchange(false)) {
-            got->data()[5] ^= std::byte{4};
-          }
-          arrival(std::move(got));
-        });
+  absl::Status Post(WorkerId from, MessageKey key, std::span<std::byte> block,
+                    Done arrived) override {
+    return inner().Post(from, key, block,
+                        [this, key, block, arrived = std::move(arrived)](const absl::Status& came) {
+                          const bool damages = came.ok() && key.kind == kind_;
+                          if (damages && armed.exchange(false)) block[5] ^= std::byte{4};
+                          arrived(came);
+                        });
   }
 
   std::atomic<bool> armed{false};

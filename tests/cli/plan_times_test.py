@@ -38,7 +38,7 @@ class PlanTimes(TestCase):
                                 "gradient_accumulation_steps": 2, "model.hidden": [24] * 15})
         window = lambda text: int(re.search(r"^window +W = (\d+)", text, re.MULTILINE).group(1))
         advice = r"^window +2: with a core for each worker a step takes ([0-9.]+) of its computing; with cyclic.window=(\d+) it " \
-                 r"takes ([0-9.]+), and up to \S+ \S+ more received memory per worker$"
+                 r"takes ([0-9.]+), and up to \S+ \S+ more memory for messages per worker$"
         lent = self.plan(config, "--set", "cyclic.transport=shm")
         self.assertEqual(window(lent), 2)
         self.assertEqual(window(self.plan(config)), 2, "auto on one host")

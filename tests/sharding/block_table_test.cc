@@ -16,57 +16,76 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The kinds that the table is about. A sum that others hand on is named as a slot.
-bool IsInTable(const MemoryBlock& block) {
+// What the model's library allocates, and names of what others lend.
+bool IsElsewhere(const MemoryBlock& block) {
   switch (block.kind) {
-    case BlockKind::kVersion:
-    case BlockKind::kMasters:
-    case BlockKind::kPrediction:
-    case BlockKind::kState:
-    case BlockKind::kTaken:
-    case BlockKind::kSum:
-    case BlockKind::kKept: return true;
+    case BlockKind::kGradient:
+    case BlockKind::kBatchStatistics:
+    case BlockKind::kLosses:
+    case BlockKind::kCell: return true;
     default: return false;
   }
 }
 
 TEST(BlockTableTest, HasWhatProgramsName) {
-  int64_t kinds[kBlockKindCount] = {};
+  std::set<BlockKind> kinds;
   for (const PlanShape& shape : PairwiseShapes()) {
     const Plan plan = MakeTestPlan(shape);
     const std::vector<int64_t> moments(plan.stages.size(), 8);
     for (const Program& program : ProgramsOf(plan)) {
-      std::set<MemoryBlock> named;
+      std::map<MemoryBlock, int64_t> table;
+      RZ_ASSIGN(const std::vector<OwnBlock> blocks,
+                BlockTable(plan, program.worker, {.moment_bytes = moments}));
+      for (const OwnBlock& own : blocks) {
+        EXPECT_GT(own.bytes, 0);
+        EXPECT_TRUE(table.emplace(own.block, own.bytes).second)
+            << ToString(own.block) << " is there twice";
+        kinds.insert(own.block.kind);
+      }
+      std::set<MemoryBlock> missing;
       for (const Instruction& op : program.ops) {
         for (const Use& use : op.uses) {
-          if (IsInTable(use.block)) named.insert(use.block);
+          if (IsElsewhere(use.block)) continue;
+          const auto found = table.find(use.block);
+          if (found == table.end()) missing.insert(use.block);
+          if (found == table.end() || !IsMessage(op.kind) || op.loan) continue;
+          EXPECT_GE(found->second, MessageBytes(plan, op, 1))
+              << ToString(op) << " " << ToString(use.block) << "\n"
+              << Describe(shape);
         }
       }
-      std::set<MemoryBlock> table;
-      for (const OwnBlock& own : OwnBlocks(plan, program.worker, moments)) {
-        EXPECT_GT(own.bytes, 0);
-        EXPECT_TRUE(table.insert(own.block).second) << ToString(own.block) << " is there twice";
-        // Versions are rounded from masters at the start, also where nothing updates them.
-        const bool frozen =
-            own.block.kind == BlockKind::kMasters && plan.stage(own.block.stage).sum_bytes == 0;
-        const bool reserved = own.access == Access::kHandedOn;
-        EXPECT_TRUE(frozen || reserved || named.contains(own.block))
-            << ToString(own.block) << " of worker " << program.worker.value << " is never used\n"
-            << Describe(shape);
-        ++kinds[static_cast<size_t>(own.block.kind)];
-      }
-      for (const MemoryBlock& block : named) {
-        EXPECT_TRUE(table.contains(block))
-            << ToString(block) << " of worker " << program.worker.value << " is not there\n"
-            << Describe(shape);
+      for (const MemoryBlock& block : missing) {
+        ADD_FAILURE() << ToString(block) << " of worker " << program.worker.value
+                      << " is not there\n"
+                      << Describe(shape);
       }
     }
     if (testing::Test::HasFailure()) return;
   }
-  for (const BlockKind kind :
-       {BlockKind::kVersion, BlockKind::kMasters, BlockKind::kPrediction, BlockKind::kState,
-        BlockKind::kTaken, BlockKind::kSum, BlockKind::kKept}) {
-    EXPECT_GT(kinds[static_cast<size_t>(kind)], 0) << ToString(MemoryBlock{.kind = kind});
+  for (int kind = 0; kind < kBlockKindCount; ++kind) {
+    const MemoryBlock block{.kind = static_cast<BlockKind>(kind)};
+    EXPECT_NE(kinds.contains(block.kind), IsElsewhere(block)) << ToString(block);
+  }
+}
+
+// A short run tells of all blocks, whenever the run evaluates or collects.
+TEST(BlockTableTest, LongRunsNeedNoOtherBlocks) {
+  for (const char* shape :
+       {"3x6 cdp_v1 zero=2 evaluate=7", "2x4 cdp_v2 zero=1 evaluate=3 collect=5",
+        "4x4 dp zero=0 evaluate=5", "3x3 cdp_v1 laps=7 evaluate=4"}) {
+    PlanShape longer = Shape(shape);
+    longer.iterations = 23;
+    const Plan plan = MakeTestPlan(longer);
+    for (const Program& program : ProgramsOf(plan)) {
+      std::set<MemoryBlock> table;
+      RZ_ASSIGN(const std::vector<OwnBlock> blocks, MessageBlocks(plan, program.worker, 1));
+      for (const OwnBlock& own : blocks) table.insert(own.block);
+      for (const Instruction& op : program.ops) {
+        const bool comes = op.kind == OpKind::kReceive && !op.loan;
+        if (!comes) continue;
+        EXPECT_TRUE(table.contains(op.uses[0].block)) << shape << " " << WithOperands(op);
+      }
+    }
   }
 }
 
@@ -77,7 +96,7 @@ TEST(BlockTableTest, SaysWhoMayReachWhat) {
   plan.stages[0].sum_bytes = 120;
   plan.stages[0].state_bytes = 408;
   const std::vector<int64_t> moments = {400};
-  EXPECT_EQ(DescribeBlocks(WorkerId(0), OwnBlocks(plan, WorkerId(0), moments)),
+  EXPECT_EQ(DescribeBlocks(WorkerId(0), StateBlocks(plan, WorkerId(0), moments)),
             "blocks of worker 0\n"
             "block                      bytes  category    access\n"
             "MA.s0.0                      200  masters     lent to read\n"
@@ -86,24 +105,33 @@ TEST(BlockTableTest, SaysWhoMayReachWhat) {
             "V.s0.1                       100  versions    lent to read\n"
             "O.s0.0                       400  moments     private\n"
             "T.s0.0                       120  taken       private\n"
-            "S.s0.0                       120  sums        handed on\n"
-            "K.grad.s0.0                  120  pools       handed on\n"
-            "K.grad.s0.1                  120  pools       handed on\n"
-            "K.opt.s0.0                   408  pools       handed on\n"
-            "K.opt.s0.1                   408  pools       handed on\n"
-            "total                       2296\n");
-  EXPECT_TRUE(OwnBlocks(plan, WorkerId(1), moments).empty());
+            "K.grad.s0.0                  120  pools       exchanged\n"
+            "K.grad.s0.1                  120  pools       exchanged\n"
+            "K.opt.s0.0                   408  pools       exchanged\n"
+            "K.opt.s0.1                   408  pools       exchanged\n"
+            "B.0                          120  sums        exchanged\n"
+            "B.1                          120  sums        exchanged\n"
+            "total                       2416\n");
+  EXPECT_TRUE(StateBlocks(plan, WorkerId(1), moments).empty());
+  RZ_ASSIGN(const std::vector<OwnBlock> messages, MessageBlocks(plan, WorkerId(1), 3));
+  const std::string text = DescribeBlocks(WorkerId(1), messages);
+  for (const char* line : {"C.forward.w0.1               100  pools       exchanged\n",
+                           "C.sum.w0.0                   120  pools       exchanged\n",
+                           "M.0                           24  pools       exchanged\n"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
   // Where all workers have all masters, none of them travels.
   plan.zero_stage = 0;
   plan.collection = {};
-  EXPECT_THAT(DescribeBlocks(WorkerId(1), OwnBlocks(plan, WorkerId(1), moments)),
+  EXPECT_THAT(DescribeBlocks(WorkerId(1), StateBlocks(plan, WorkerId(1), moments)),
               HasSubstr("MA.s0.0                      200  masters     private\n"));
 }
 
 TEST(BlockTableTest, ALoneWorkerKeepsItsSums) {
   const Plan plan = MakeTestPlan(Shape("1x2 dp"));
   int sums = 0;
-  for (const OwnBlock& own : OwnBlocks(plan, WorkerId(0), {})) {
+  RZ_ASSIGN(const std::vector<OwnBlock> blocks, BlockTable(plan, WorkerId(0), {}));
+  for (const OwnBlock& own : blocks) {
     EXPECT_EQ(own.access, Access::kPrivate) << ToString(own.block);
     sums += own.block.kind == BlockKind::kSum ? 1 : 0;
   }

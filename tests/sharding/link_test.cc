@@ -38,54 +38,12 @@ TEST(LinkTest, AppendingByPartsLinksTheSame) {
           EXPECT_EQ(op.after, same.after) << Describe(shape) << " " << ToString(op.op);
           EXPECT_EQ(op.takes, same.takes);
           EXPECT_EQ(op.snapshot, same.snapshot);
-          EXPECT_EQ(op.users, same.users) << Describe(shape) << " " << ToString(op.op);
+          EXPECT_EQ(op.behind, same.behind);
           ASSERT_EQ(op.reads.size(), same.reads.size());
           for (size_t r = 0; r < op.reads.size(); ++r) EXPECT_EQ(op.reads[r].op, same.reads[r].op);
         }
       }
       EXPECT_EQ(at, whole.size());
-    }
-  }
-}
-
-// A received copy is dropped when as many readers are done as `users` says.
-TEST(LinkTest, UsersAreWhoReads) {
-  for (const PlanShape& shape : PairwiseShapes()) {
-    const Plan plan = MakeTestPlan(shape);
-    for (const Program& program : ProgramsOf(plan)) {
-      const std::vector<LinkedOp> linked = Link(plan, program);
-      std::vector<int> readers(linked.size(), 0);
-      for (const LinkedOp& op : linked) {
-        EXPECT_TRUE(std::is_sorted(op.after.begin(), op.after.end()));
-        EXPECT_EQ(std::adjacent_find(op.after.begin(), op.after.end()), op.after.end());
-        for (const Read& read : op.reads) {
-          if (!read.owned && !read.held) ++readers[read.op];
-        }
-        // A finished sum's readers.
-        const bool spread = plan.zero_stage == 0;
-        const bool taken = plan.takes_sums();
-        if (spread && op.op.kind == (taken ? OpKind::kSquares : OpKind::kUpdate)) {
-          ++readers[op.takes];
-        }
-        const bool keeps = op.op.kind == OpKind::kKeep && op.op.copy == Copy::kGradient;
-        if (spread && !taken && (op.op.kind == OpKind::kSquares || keeps)) ++readers[op.snapshot];
-        const bool passes_on =
-            op.op.channel == Channel::kFinished || op.op.channel == Channel::kSnapshots;
-        if (op.op.kind == OpKind::kSend && passes_on) ++readers[op.snapshot];
-      }
-      for (size_t i = 0; i < linked.size(); ++i) {
-        const Op& op = linked[i].op;
-        EXPECT_EQ(linked[i].users, readers[i]) << Describe(shape) << " " << ToString(op);
-        const bool copy = op.kind == OpKind::kReceive && CarriesParameters(op.channel) &&
-                          !(plan.holds_copies() && BringsHeldCopies(op.channel));
-        const bool last = program.worker.value == plan.workers - 1 && op.lap.value == plan.laps - 1;
-        const bool finished = plan.zero_stage == 0 && (op.channel == Channel::kFinished ||
-                                                       (op.kind == OpKind::kAdd && last));
-        // A snapshot is sent on or not.
-        if (op.kind == OpKind::kSnapshot || op.channel == Channel::kSnapshots) continue;
-        EXPECT_EQ(readers[i] > 0, copy || (finished && op.kind != OpKind::kSend))
-            << Describe(shape) << " " << ToString(op);
-      }
     }
   }
 }

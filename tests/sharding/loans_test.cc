@@ -61,7 +61,7 @@ TEST(LoansTest, WhatIsLentIsInItsHomesTable) {
     for (const Instruction& op : OpsOf(plan)) {
       if (!op.loan || op.kind != OpKind::kReceive) continue;
       const LentBlock lent = HomeOf(plan, op);
-      const std::vector<OwnBlock> table = OwnBlocks(plan, lent.home, {});
+      const std::vector<OwnBlock> table = StateBlocks(plan, lent.home, {});
       const auto own = std::find_if(table.begin(), table.end(),
                                     [&](const OwnBlock& each) { return each.block == lent.block; });
       ASSERT_NE(own, table.end()) << WithOperands(op);

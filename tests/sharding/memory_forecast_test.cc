@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 // Four stages of 100, 200, 300 and 400 bytes, whose sums have 10 bytes more and whose optimizer
 // keeps twice the parameters. Stage j belongs to worker N-1 - j mod N.
 Plan FourStages(int workers, Rule rule) {
-  Plan plan{.workers = workers, .rule = rule, .window = 8};
+  Plan plan{.workers = workers, .rule = rule, .window = 8, .one_host = true};
   for (int j = 0; j < 4; ++j) {
     const int64_t bytes = 100 * (j + 1);
     plan.stages.push_back({.name = "s",
@@ -125,9 +125,10 @@ TEST(MemoryForecastTest, WhatZeroStagesShard) {
   wanted.masters *= 4;
   wanted.versions *= 4;
   wanted.moments *= 4;
+  wanted.sums = 4 * 410;
   EXPECT_EQ(HostBytes(plan), wanted);
   RZ_ASSIGN(const auto memory, ForecastMemory(plan, {}));
-  EXPECT_EQ(memory.workers[0].sums, 1040) << "still one of each stage, for all";
+  EXPECT_EQ(memory.workers[0].sums, 4 * 410) << "blocks of one size, in which sums begin";
   EXPECT_EQ(memory.workers[3].sums, 0);
 }
 

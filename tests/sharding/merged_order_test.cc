@@ -52,15 +52,13 @@ std::vector<PlanShape> AllShapes() {
   return shapes;
 }
 
-TEST(MergedOrderTest, FourKIsEnoughForPlainPlans) {
+TEST(MergedOrderTest, TwoKIsEnoughForPlainPlans) {
   for (const PlanShape& shape : AllShapes()) {
     SCOPED_TRACE(Describe(shape));
     const Plan plan = MakeTestPlan(shape);
     RZ_ASSIGN(const int window, ChooseWindow(plan, Merging::kPerPair));
-    // Verify counts slots by messages in between: a copy that is held has many of these behind it,
-    // and sums that go around once more are many.
     if (!shape.stagger && plan.zero_stage == 3) {
-      EXPECT_EQ(window, 4 * plan.stages_per_worker());
+      EXPECT_EQ(window, 2 * plan.stages_per_worker());
     }
   }
 }
@@ -139,13 +137,11 @@ class MergedMutationTest : public testing::TestWithParam<Rule> {
   MergedMutationTest()
       : plan_(MakeTestPlan({.workers = 4, .stages = 8, .rule = GetParam(), .iterations = 4})),
         ring_(RingOf(plan_)),
-        order_(OrderOf(plan_, ring_)) {
-    plan_.window = 4 * plan_.stages_per_worker();
-  }
+        order_(OrderOf(plan_, ring_)) {}
   absl::Status Check(const MergedOrder& order) const {
     const absl::Status right = CheckMergedOrder(plan_, ring_, order);
     if (!right.ok()) return right;
-    return WaitGraph(ring_, Merging::kPerPair, order).CheckProgress(plan_.window);
+    return WaitGraph(ring_, Merging::kPerPair, order).CheckProgress();
   }
 
   Plan plan_;
@@ -225,7 +221,10 @@ TEST_P(MergedMutationTest, TheReverseIsRefused) {
 }
 
 TEST_P(MergedMutationTest, AWindowTooSmallIsRefused) {
-  EXPECT_FALSE(WaitGraph(ring_, Merging::kPerPair, order_).CheckProgress(1).ok());
+  plan_.window = 1;
+  const LinkedRing ring = RingOf(plan_);
+  const MergedOrder order = OrderOf(plan_, ring);
+  EXPECT_FALSE(WaitGraph(ring, Merging::kPerPair, order).CheckProgress().ok());
 }
 
 INSTANTIATE_TEST_SUITE_P(Rules, MergedMutationTest,

@@ -88,34 +88,6 @@ TEST(OperandsTest, WhatIsReadWasWritten) {
   });
 }
 
-// The waits of Link that come from how memory is handed on, not from the meaning of the program.
-bool IsOfToday(const Op& op, const Op& before) {
-  if (op.kind != OpKind::kSend) return false;
-  // Copies are lent: a part of a sum says that its worker has let go of the version that is
-  // overwritten.
-  const bool sum = op.channel == Channel::kSum || op.channel == Channel::kRetire;
-  const bool lets_go = before.kind == OpKind::kRelease ||
-                       (before.kind == OpKind::kSend && CarriesParameters(before.channel));
-  if (sum && lets_go) return true;
-  // Running statistics are handed on, not copied.
-  return op.channel == Channel::kBuffers && before.kind == OpKind::kSnapshot;
-}
-
-// [i][j]: whether operation j surely ended before operation i begins.
-std::vector<std::vector<bool>> EndedBefore(const std::vector<std::vector<int64_t>>& after) {
-  std::vector<std::vector<bool>> ended(after.size(), std::vector<bool>(after.size(), false));
-  for (size_t i = 0; i < after.size(); ++i) {
-    for (const int64_t before : after[i]) {
-      EXPECT_LT(before, static_cast<int64_t>(i));
-      ended[i][before] = true;
-      for (int64_t a = 0; a < before; ++a) {
-        if (ended[before][a]) ended[i][a] = true;
-      }
-    }
-  }
-  return ended;
-}
-
 // Hazards on blocks by their names.
 class NamedHazards {
  public:
@@ -126,55 +98,6 @@ class NamedHazards {
   BlockNumbers numbers_;
   Hazards hazards_;
 };
-
-// Calls `see` with the waits of hazards and those of Link, operation by operation.
-template <typename See>
-void ForEachLinked(See see) {
-  ForEachProgram([&](const Plan& plan, const Program& program) {
-    std::vector<std::vector<int64_t>> hazards, links;
-    NamedHazards known;
-    for (const Instruction& op : program.ops) hazards.push_back(known.Append(op).after);
-    const auto linked = Linker(plan, program.worker).Append(program.ops);
-    ASSERT_TRUE(linked.ok()) << linked.status();
-    for (const LinkedOp& op : *linked) links.push_back(op.after);
-    see(plan, program, hazards, links);
-  });
-}
-
-std::string Waits(const Plan& plan, const Instruction& op, const Instruction& before) {
-  return WithOperands(op) + "\n waits for " + WithOperands(before) + "\n" + PlanToString(plan);
-}
-
-TEST(OperandsTest, HazardsImplyTheLinks) {
-  int64_t implied = 0;
-  ForEachLinked(
-      [&](const Plan& plan, const Program& program, const auto& hazards, const auto& links) {
-        const std::vector<std::vector<bool>> ended = EndedBefore(hazards);
-        for (size_t i = 0; i < links.size(); ++i) {
-          for (const int64_t before : links[i]) {
-            if (ended[i][before]) {
-              ++implied;
-              continue;
-            }
-            EXPECT_TRUE(IsOfToday(program.ops[i], program.ops[before]))
-                << Waits(plan, program.ops[i], program.ops[before]);
-          }
-        }
-      });
-  EXPECT_GT(implied, 0);
-}
-
-TEST(OperandsTest, LinksHaveAllHazards) {
-  ForEachLinked(
-      [](const Plan& plan, const Program& program, const auto& hazards, const auto& links) {
-        const std::vector<std::vector<bool>> ended = EndedBefore(links);
-        for (size_t i = 0; i < hazards.size(); ++i) {
-          for (const int64_t before : hazards[i]) {
-            EXPECT_TRUE(ended[i][before]) << Waits(plan, program.ops[i], program.ops[before]);
-          }
-        }
-      });
-}
 
 // An operation that is in no order of its own.
 Instruction Using(How how, const MemoryBlock& block) {

@@ -289,7 +289,6 @@ class Oracle {
   absl::Status Check() {
     for (int i = 0; i < ring_.count(); ++i) {
       RZ_RETURN_IF_ERROR(CheckReads(i));
-      RZ_RETURN_IF_ERROR(CheckHeldCopy(i));
       RZ_RETURN_IF_ERROR(CheckKept(i));
       RZ_RETURN_IF_ERROR(CheckSumMemory(i));
       RZ_RETURN_IF_ERROR(CheckClipped(i));
@@ -332,17 +331,6 @@ class Oracle {
     return absl::OkStatus();
   }
 
-  // On one host a hop is a token: who holds the copy holds the owner's memory.
-  absl::Status CheckHeldCopy(int i) const {
-    const Op& op = ring_.op(i);
-    if (op.kind != OpKind::kReceive || !CarriesParameters(op.channel)) return absl::OkStatus();
-    if (times_.freed[i] < 0) return Wrong(i, "is never freed");
-    if (times_.freed[i] > Overwritten(i, op.stage.value, op.version.value)) {
-      return Wrong(i, "is still held when its memory is written");
-    }
-    return absl::OkStatus();
-  }
-
   // A sum is copied before the update takes it, a state between the update that made it and the
   // next one; when that of version v is kept, that of v-2 has been shown.
   absl::Status CheckKept(int i) const {
@@ -362,10 +350,20 @@ class Oracle {
     return Wrong(i, "is the third of its kind that is kept");
   }
 
-  // A stage has the memory of one sum: all who update from it have, before the next begins in it.
+  // The last message from a block has been delivered before the next sum begins in it. Where sums stay,
+  // a stage has the memory of one: all who update from it have, before the next begins in it.
   absl::Status CheckSumMemory(int i) const {
-    const Op& op = ring_.op(i);
-    if (op.kind != OpKind::kAdd || ring_.ops[i].takes >= 0) return absl::OkStatus();
+    const RingOp& op = ring_.ops[i];
+    if (op.kind != OpKind::kAdd || op.takes >= 0) return absl::OkStatus();
+    if (plan_.workers > 1 && !plan_.lends()) {
+      for (int before = i - 1; before >= ring_.begin[op.worker]; --before) {
+        const RingOp& send = ring_.ops[before];
+        if (send.kind != OpKind::kSend || send.uses[0].block != op.uses[1].block) continue;
+        if (times_.end[ring_.partner[before]] <= times_.start[i]) return absl::OkStatus();
+        return Wrong(i, "begins a sum in one that has not left");
+      }
+      return absl::OkStatus();
+    }
     const int before = op.iteration.value - 1;
     std::vector<int> readers;
     if (!TakesSums()) {
@@ -482,9 +480,9 @@ class Oracle {
     const RingOp& linked = ring_.ops[i];
     const Op& op = linked;
     if (op.kind == OpKind::kReceive) contents_[i] = contents_[ring_.partner[i]];
-    // A finished sum is read by many.
+    // A finished sum is read by many. What is sent stays where it lies.
     const OpKind reader = TakesSums() ? OpKind::kSquares : OpKind::kUpdate;
-    const bool reads = op.kind == reader && plan_.zero_stage == 0;
+    const bool reads = (op.kind == reader && plan_.zero_stage == 0) || op.kind == OpKind::kSend;
     if (linked.takes >= 0 && reads) contents_[i] = contents_[linked.takes];
     if (linked.takes >= 0 && !reads) contents_[i] = std::exchange(contents_[linked.takes], {});
     if (op.channel == Channel::kFinished && op.kind == OpKind::kSend) {

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "sharding/memory_forecast.h"
+#include "sharding/verify.h"
 #include "tests/support/status_matchers.h"
 #include "tests/zero/toy_ring.h"
 #include "zero/optimizer_state.h"
@@ -19,10 +20,11 @@ void ExpectForecast(const ToyOptions& options, const MakeTransports& transports)
                             options.retain));
   RZ_ASSIGN(const ToyResult run, RunToyRing(options, transports));
   const std::vector<StageLayout> layouts = ToyLayouts(options);
+  Plan plan = ToyPlan(options);
+  RZ_ASSIGN(plan.window, SmallestWindow(plan));  // as RunToyRing
   RZ_ASSIGN(const auto forecast,
-            ForecastMemory(ToyPlan(options),
-                           {.moment_bytes = MomentBytes(options.optimizer, layouts),
-                            .scratch_bytes = ScratchBytes(options.optimizer, layouts)}));
+            ForecastMemory(plan, {.moment_bytes = MomentBytes(options.optimizer, layouts),
+                                  .scratch_bytes = ScratchBytes(options.optimizer, layouts)}));
   for (int w = 0; w < options.workers; ++w) {
     SCOPED_TRACE(absl::StrCat("worker ", w));
     const MemoryBytes &wanted = forecast.workers[w], &found = run.memory[w];

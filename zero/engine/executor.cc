@@ -5,11 +5,10 @@
 #include <new>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 #include "base/status.h"
 #include "p2p/launch/limits.h"
+#include "sharding/block_table.h"
 #include "zero/blame.h"
-#include "zero/received_needs.h"
 
 namespace ringzero {
 
@@ -43,13 +42,10 @@ absl::Status Executor::AppendParts() {
     part_ends_.push_back(last);
     std::vector<int64_t> ready;
     for (int64_t op = first; op < last; ++op) {
-      const OpKind kind = state_.at(op).linked.op.kind;
-      if (IsCompute(kind)) computing_.next.push_back(op);
-      if (kind == OpKind::kReceive) {
-        RZ_RETURN_IF_ERROR(hooks_.post(op));
-      } else if (state_.IsReady(op)) {
-        ready.push_back(op);
-      }
+      const OpState& state = state_.at(op);
+      if (IsCompute(state.linked.op.kind)) computing_.next.push_back(op);
+      if (!state.arrived) RZ_RETURN_IF_ERROR(hooks_.expect(op));
+      if (state_.IsReady(op)) ready.push_back(op);
     }
     Advance(std::move(ready));
   }
@@ -58,13 +54,19 @@ absl::Status Executor::AppendParts() {
 
 void Executor::Complete(int64_t op) { Advance(state_.Complete(op)); }
 
+void Executor::Arrive(int64_t op) {
+  state_.at(op).arrived = true;
+  if (state_.IsReady(op)) Advance({op});
+}
+
 void Executor::Advance(std::vector<int64_t> ready) {
   // A worklist, not recursion: a message may set off a long chain of sends.
   for (size_t i = 0; i < ready.size() && error_.ok(); ++i) {
     const OpKind kind = state_.at(ready[i]).linked.op.kind;
     if (IsCompute(kind)) continue;  // the computing thread sees for itself
-    if (!hooks_.start(ready[i])) continue;
-    const std::vector<int64_t> next = state_.Complete(ready[i]);
+    const bool done = hooks_.start(ready[i]);
+    if (!error_.ok()) break;
+    const std::vector<int64_t> next = done ? state_.Complete(ready[i]) : state_.Begin(ready[i]);
     ready.insert(ready.end(), next.begin(), next.end());
   }
   changed_.notify_all();
@@ -131,27 +133,8 @@ void Executor::RunOnPool(int64_t op, std::function<absl::Status()> work) {
   });
 }
 
-Buffer Executor::TakeOver(int64_t op) {
-  const int64_t from = state_.at(op).linked.takes;
-  if (from < 0) return Buffer();
-  Buffer buffer = std::move(state_.at(from).owned);
-  RZ_CHECK(buffer, ToString(state_.at(op).linked.op));
-  return buffer;
-}
-
-absl::Status Executor::Leave(int64_t op, Buffer memory) {
-  const Lock lock = Hold();
-  if (error_.ok()) state_.at(op).owned = std::move(memory);
-  return absl::OkStatus();
-}
-
-absl::StatusOr<Buffer> Executor::AllocateMessage(int64_t bytes) const {
-  if (transport() == nullptr) return MakeHeapBuffer(static_cast<size_t>(bytes));
-  return transport()->Allocate(static_cast<size_t>(bytes), MemoryUse::kSums);
-}
-
 size_t Executor::MessageBytes(const Op& op) const {
-  return ringzero::MessageBytes(plan(), op, options_.metrics_count);
+  return static_cast<size_t>(ringzero::MessageBytes(plan(), op, options_.metrics_count));
 }
 
 }  // namespace ringzero

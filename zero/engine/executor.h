@@ -2,7 +2,7 @@
 // is done, and keeps the first error.
 //
 //   Executor executor(options);
-//   RZ_RETURN_IF_ERROR(executor.Begin(std::move(program), {.start = …, .post = …, .blame = …}));
+//   RZ_RETURN_IF_ERROR(executor.Begin(std::move(program), {.start = …, .expect = …, .blame = …}));
 //   executor.Complete(op);                       // with the lock held: starts what waited for it
 //   executor.WaitFor(lock, "for …", done, {});   // a named wait with a deadline
 //
@@ -40,8 +40,8 @@ struct ComputingSide {
   bool begun = false;                           // next.front() has begun and not ended
   std::chrono::steady_clock::time_point since;  // the last begin or end
   std::string waiting_for;                      // in words, or empty
-  // The update that it waits for: that update frees the memory in which a sum is to begin.
-  std::optional<std::pair<StageId, Iteration>> update;
+  // Where the memory is missing in which a sum is to begin: the operation that frees it.
+  std::optional<int64_t> missing;
   std::optional<WorkerId> worker;  // the one worker that it waits for
 };
 
@@ -51,11 +51,10 @@ class Executor {
   using Writer = FlightRecorder::Writer;
 
   struct Hooks {
-    // Starts an operation that is ready; of a receive, its message is here. True: it is done
-    // already; else whoever ends it calls Complete.
+    // Starts an operation that is ready. True: it is done already; else what ends it calls Complete.
     std::function<bool(int64_t op)> start;
-    // Asks for the message of a receive. Its arrival takes the lock.
-    std::function<absl::Status(int64_t op)> post;
+    // Asks for a word that is to be received. Its arrival takes the lock.
+    std::function<absl::Status(int64_t op)> expect;
     // DeadlineExceeded that says who is to blame. May let go of the lock between.
     std::function<absl::Status(Lock& lock, const std::string& waited)> blame;
   };
@@ -71,6 +70,8 @@ class Executor {
   // To append; nothing: all is.
   std::optional<ProgramPart> next_part() const;
   void Complete(int64_t op);
+  // A word that was asked for is here.
+  void Arrive(int64_t op);
 
   // The first error ends the run, on every worker.
   void Fail(const absl::Status& why);
@@ -88,8 +89,6 @@ class Executor {
                        std::chrono::microseconds look = kAwakeLook);
   // On the pool's thread, without the lock: runs `work`, then completes `op`.
   void RunOnPool(int64_t op, std::function<absl::Status()> work);
-  // The memory that the operation which `op` takes over has left; empty: there is none.
-  Buffer TakeOver(int64_t op);
   const Instruction& OpOf(int64_t op) const { return state_.at(op).linked.op; }
   ProgramState& state() { return state_; }
   const ProgramState& state() const { return state_; }
@@ -101,8 +100,6 @@ class Executor {
   // Any thread, without the lock:
   Lock Hold() const { return Lock(mutex_); }
   Lock TryToHold() const { return Lock(mutex_, std::try_to_lock); }
-  // Leaves memory for the operation that takes `op` over. Nothing once the run has failed.
-  absl::Status Leave(int64_t op, Buffer memory);
   // Ends the pool's thread.
   void StopPool() { pool_.reset(); }
 
@@ -110,8 +107,6 @@ class Executor {
   // `work`, counted for `op` if costs are.
   template <typename Work>
   auto Costed(const Op& op, int count, const Work& work);
-  // Memory that leaves with a message.
-  absl::StatusOr<Buffer> AllocateMessage(int64_t bytes) const;
   size_t MessageBytes(const Op& op) const;
   const EngineOptions& options() const { return options_; }
   const Plan& plan() const { return options_.plan; }

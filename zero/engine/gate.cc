@@ -81,7 +81,10 @@ absl::StatusOr<std::vector<StageCopy>> Gate::Begin(OpKind kind, StageId stage) {
   RZ_ASSIGN_OR_RETURN(const int64_t op, Expect(kind, stage));
   RZ_RETURN_IF_ERROR(WaitUntilReady(lock, op));
   RZ_RETURN_IF_ERROR(CheckReads(op));
-  if (kind == OpKind::kBackward) RZ_RETURN_IF_ERROR(sums_.WaitForMemory(lock, op));
+  if (kind == OpKind::kBackward && sums_.Begins(op)) {
+    RZ_RETURN_IF_ERROR(WaitForSumMemory(lock, op));
+    RZ_RETURN_IF_ERROR(sums_.Begin(op));
+  }
   NoteBegin();
   return messages_.CopiesOf(executor_.state().at(op).linked);
 }
@@ -94,7 +97,7 @@ absl::StatusOr<EvaluationCopy> Gate::BeginEvaluation(StageId stage) {
   NoteBegin();
   EvaluationCopy copy;
   copy.copies = messages_.CopiesOf(executor_.state().at(op).linked);
-  copy.statistics = statistics_.SnapshotOf(executor_.OpOf(op).iteration, stage);
+  copy.statistics = statistics_.SnapshotOf(executor_.OpOf(op));
   return copy;
 }
 
@@ -122,7 +125,6 @@ absl::Status Gate::End(OpKind kind, StageId stage, const std::function<void(int6
   computing.since = now;
   executor_.Complete(op);
   if (is_over()) return executor_.error();
-  statistics_.ForgetBefore(executor_.OpOf(computing.next.front()).iteration);
   if (absl::Status appended = executor_.AppendParts(); !appended.ok()) executor_.Fail(appended);
   return executor_.error();
 }
@@ -215,18 +217,15 @@ absl::StatusOr<CollectedPart> Gate::Collect() {
   const LinkedOp& linked = executor_.state().at(number).linked;
   CollectedPart part{.kind = PartOf(linked.op.copy), .stage = stage};
   if (part.kind != CollectedPart::Kind::kParameters) {
-    part.values = executor_.state().at(linked.takes).owned.data();
+    part.values = blocks_.Read(linked.op.uses[0].block);
     return part;
   }
   for (StageCopy& copy : messages_.CopiesOf(linked)) part.parameters = std::move(copy.parameters);
-  part.statistics = statistics_.SnapshotOf(linked.op.iteration, stage);
+  part.statistics = statistics_.SnapshotOf(linked.op);
   return part;
 }
 
-absl::Status Gate::EndCollect() {
-  return End(OpKind::kCollect, Next().stage,
-             [this](int64_t op) { executor_.TakeOver(op).Reset(); });
-}
+absl::Status Gate::EndCollect() { return End(OpKind::kCollect, Next().stage, nullptr); }
 
 absl::Status Gate::CheckReads(int64_t number) {
   const LinkedOp& linked = executor_.state().at(number).linked;
@@ -238,26 +237,43 @@ absl::Status Gate::CheckReads(int64_t number) {
 double* Gate::WaitCounter(int64_t op) {
   EngineStats& stats = executor_.stats();
   const Op& cause = executor_.OpOf(op);
-  if (cause.kind == OpKind::kAdd) return &stats.wait_gradient_sums_seconds;
+  const bool sum = cause.kind == OpKind::kAdd || cause.channel == Channel::kReturn ||
+                   cause.channel == Channel::kSum;
+  if (sum) return &stats.wait_gradient_sums_seconds;
   if (cause.kind == OpKind::kUpdate) return &stats.wait_update_seconds;
   if (CarriesParameters(cause.channel)) return &stats.wait_parameters_seconds;
   return &stats.wait_other_seconds;
 }
 
 absl::Status Gate::WaitUntilReady(Lock& lock, int64_t op) {
+  return WaitWhile(lock, op, [&] { return executor_.state().FirstUnfinished(op); });
+}
+
+absl::Status Gate::WaitForSumMemory(Lock& lock, int64_t op) {
+  std::optional<int64_t>& missing = executor_.computing().missing;
+  const absl::Status waited = WaitWhile(lock, op, [&] {
+    const int64_t cause = sums_.Missing(op);
+    missing = cause;
+    return cause;
+  });
+  missing.reset();
+  return waited;
+}
+
+absl::Status Gate::WaitWhile(Lock& lock, int64_t op, const std::function<int64_t()>& missing) {
   const Op waiting = executor_.OpOf(op);
   double* counter = nullptr;
   int64_t missed = kNoOp;
-  Op missing;  // a copy: what is done may be forgotten
+  Op cause_op;  // a copy: what is done may be forgotten
   const auto ready = [&] {
     FlightRecorder& recorder = executor_.recorder();
-    const int64_t cause = executor_.state().FirstUnfinished(op);
+    const int64_t cause = missing();
     if (cause != missed) {
-      if (missed != kNoOp) recorder.Record(Writer::kComputing, {EventKind::kWaited, missing});
+      if (missed != kNoOp) recorder.Record(Writer::kComputing, {EventKind::kWaited, cause_op});
       missed = cause;
       if (cause != kNoOp) {
-        missing = executor_.OpOf(cause);
-        recorder.Record(Writer::kComputing, {EventKind::kWait, missing});
+        cause_op = executor_.OpOf(cause);
+        recorder.Record(Writer::kComputing, {EventKind::kWait, cause_op});
       }
     }
     if (cause != kNoOp) {

@@ -26,12 +26,14 @@ class Gate {
     const Messages& messages;
     Statistics& statistics;
     Sums& sums;
+    const BlockMemory& blocks;
   };
   explicit Gate(const Parts& parts)
       : executor_(parts.executor),
         messages_(parts.messages),
         statistics_(parts.statistics),
-        sums_(parts.sums) {}
+        sums_(parts.sums),
+        blocks_(parts.blocks) {}
 
   // As in Engine.
   absl::StatusOr<LapTask> NextLap();
@@ -54,6 +56,10 @@ class Gate {
   // The next operation; FailedPrecondition if it is not (kind, stage).
   absl::StatusOr<int64_t> Expect(OpKind kind, StageId stage);
   absl::Status WaitUntilReady(Lock& lock, int64_t op);
+  // For the memory of the sum that the backward `op` begins.
+  absl::Status WaitForSumMemory(Lock& lock, int64_t op);
+  // Until `missing` finds no operation that `op` waits for.
+  absl::Status WaitWhile(Lock& lock, int64_t op, const std::function<int64_t()>& missing);
   // Ends the run if what it reads was overwritten.
   absl::Status CheckReads(int64_t op);
   double* WaitCounter(int64_t op);
@@ -68,6 +74,7 @@ class Gate {
   const Messages& messages_;
   Statistics& statistics_;
   Sums& sums_;
+  const BlockMemory& blocks_;
 };
 
 }  // namespace ringzero

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <span>
 
@@ -12,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/check.h"
 #include "base/status.h"
 #include "sharding/samples.h"
 #include "zero/blame.h"
@@ -37,35 +37,19 @@ Norms::Norms(const Parts& parts)
 
 void Norms::StartSquares(int64_t number) {
   using Writer = Executor::Writer;
-  const LinkedOp& linked = executor_.state().at(number).linked;
-  const Instruction op = linked.op;
-  struct Work {
-    Buffer owned;         // the sum that is taken over
-    SharedBuffer shared;  // or this worker's handle of one that all have
-    std::unique_ptr<SumSquares> squares;
-  };
-  auto work = std::make_shared<Work>();
-  const std::byte* const sum = sums_.Complete(linked);
+  const Instruction op = executor_.OpOf(number);
   std::byte* taken = nullptr;
-  for (const Use& use : linked.op.uses) {
+  for (const Use& use : op.uses) {
     if (use.role == Role::kTaken) taken = blocks_.Write(use.block);
   }
-  // What is not taken stays where it is until the update, which waits for this (sharding/link.h).
-  if (taken != nullptr && sums_.Own(linked.op) == nullptr) {
-    work->shared = executor_.state().at(linked.takes).shared;
-    if (!work->shared) work->owned = executor_.TakeOver(number);
-  }
   const StageLayout& layout = executor_.LayoutOf(op.stage);
-  work->squares = std::make_unique<SumSquares>(layout, sum, taken);
-  executor_.pool().Update([this, number, op, work, begun = false]() mutable {
+  auto squares = std::make_shared<SumSquares>(layout, sums_.Read(op), taken);
+  executor_.pool().Update([this, number, op, squares, begun = false]() mutable {
     FlightRecorder& recorder = executor_.recorder();
     if (!std::exchange(begun, true)) recorder.Record(Writer::kPool, {EventKind::kBegin, op});
-    if (executor_.Costed(op, 0, [&] { return work->squares->Step(); })) return true;
+    if (executor_.Costed(op, 0, [&] { return squares->Step(); })) return true;
     if (executor_.options().costs != nullptr) executor_.options().costs->Count(op, 0, 1);
     recorder.Record(Writer::kPool, {EventKind::kEnd, op});
-    // The sum's memory is free for the next one before anybody hears that this is done.
-    work->owned.Reset();
-    work->shared.Reset();
     const Executor::Lock lock = executor_.Hold();
     if (!executor_.error().ok()) return false;
     if (absl::Status whole = sums_.CheckComplete(op); !whole.ok()) {
@@ -73,23 +57,35 @@ void Norms::StartSquares(int64_t number) {
       return false;
     }
     if (plan().takes_sums()) sums_.Free(op);
-    NoteSquares(op.iteration, op.stage, work->squares->values());
+    std::ranges::copy(squares->values(), Place(op, Role::kSquares).begin());
+    NoteSquares(op.iteration, op.stage, squares->values());
     executor_.Complete(number);
     return false;
   });
 }
 
-void Norms::NoteSquares(Iteration t, StageId stage, std::vector<double> squares) {
-  squares_.erase(squares_.begin(), squares_.lower_bound({t.value - kIterationsKept, 0}));
-  squares_[{t.value, stage.value}] = std::move(squares);
+std::span<double> Norms::Place(const Instruction& op, Role role) {
+  const auto use = std::find_if(op.uses.begin(), op.uses.end(),
+                                [role](const Use& each) { return each.role == role; });
+  RZ_CHECK(use != op.uses.end(), ToString(op));
+  const std::span<std::byte> bytes = blocks_.Bytes(use->block);
+  return {reinterpret_cast<double*>(bytes.data()), bytes.size() / sizeof(double)};
 }
 
-absl::Status Norms::Fold(Iteration t) {
+void Norms::NoteSquares(Iteration t, StageId stage, std::span<const double> squares) {
+  squares_.erase(squares_.begin(), squares_.lower_bound({t.value - kIterationsKept, 0}));
+  squares_[{t.value, stage.value}].assign(squares.begin(), squares.end());
+}
+
+absl::Status Norms::Fold(const Instruction& op) {
+  const Iteration t = op.iteration;
   std::vector<std::span<const double>> stages;
   for (int j = 0; j < plan().stage_count(); ++j) {
     if (plan().stages[j].sum_bytes > 0) stages.push_back(squares_.at({t.value, j}));
   }
-  return NoteNorm(t, NormOf(stages, SumDivisor(t)));
+  const double norm = NormOf(stages, SumDivisor(t));
+  Place(op, Role::kNorm)[0] = norm;
+  return NoteNorm(t, norm);
 }
 
 absl::Status Norms::NoteNorm(Iteration t, double norm) {
@@ -98,21 +94,11 @@ absl::Status Norms::NoteNorm(Iteration t, double norm) {
   return plan().skips() ? scale_.Note(t.value, !std::isfinite(norm)) : absl::OkStatus();
 }
 
-absl::StatusOr<Buffer> Norms::Message(const Op& op) const {
-  const std::span<const double> numbers =
-      op.stage == kNoStage ? std::span<const double>(&norms_.at(op.iteration.value), 1)
-                           : squares_.at({op.iteration.value, op.stage.value});
-  RZ_ASSIGN_OR_RETURN(Buffer message,
-                      executor_.AllocateMessage(static_cast<int64_t>(numbers.size_bytes())));
-  std::memcpy(message.data(), numbers.data(), numbers.size_bytes());
-  return message;
-}
-
-absl::Status Norms::Keep(const Op& op, Buffer message) {
-  const std::span<const double> numbers = message.as<double>();
-  if (op.stage == kNoStage) return NoteNorm(op.iteration, numbers[0]);
+absl::Status Norms::Keep(const Instruction& op) {
   const size_t count = executor_.MessageBytes(op) / sizeof(double);
-  NoteSquares(op.iteration, op.stage, {numbers.begin(), numbers.begin() + count});
+  const std::span<const double> numbers = Place(op, Role::kTarget).first(count);
+  if (op.stage == kNoStage) return NoteNorm(op.iteration, numbers[0]);
+  NoteSquares(op.iteration, op.stage, numbers);
   return absl::OkStatus();
 }
 

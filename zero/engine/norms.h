@@ -2,7 +2,7 @@
 // loss scale, and updates that are skipped.
 //
 //   norms.StartSquares(op);                          // on the pool; may move the sum to its T
-//   RZ_RETURN_IF_ERROR(norms.Fold(t));               // the norm of iteration t
+//   RZ_RETURN_IF_ERROR(norms.Fold(op));              // the norm of an iteration
 //   UpdateTerms terms = norms.TermsOf(update);       // what its update needs to know
 //
 // With the executor's lock held, unless a method says otherwise.
@@ -11,12 +11,12 @@
 
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "zero/block_memory.h"
 #include "zero/engine/executor.h"
@@ -39,12 +39,10 @@ class Norms {
   explicit Norms(const Parts& parts);
 
   void StartSquares(int64_t op);
-  // Of all stages of iteration t. An error ends the run: the loss scale cannot get smaller.
-  absl::Status Fold(Iteration t);
-  // The message `op`: a stage's squares, or the norm.
-  absl::StatusOr<Buffer> Message(const Op& op) const;
-  // What such a message has brought.
-  absl::Status Keep(const Op& op, Buffer message);
+  // The squares of all stages of an iteration. An error ends the run: the loss scale cannot get smaller.
+  absl::Status Fold(const Instruction& op);
+  // What the received message `op` has brought: a stage's squares, or the norm.
+  absl::Status Keep(const Instruction& op);
 
   UpdateTerms TermsOf(const Op& update) const;
   double ScaleOf(Iteration t) const;
@@ -64,7 +62,9 @@ class Norms {
   std::string Take(WorkerId from, absl::string_view numbers);
 
  private:
-  void NoteSquares(Iteration t, StageId stage, std::vector<double> squares);
+  // Where `op` leaves numbers for messages.
+  std::span<double> Place(const Instruction& op, Role role);
+  void NoteSquares(Iteration t, StageId stage, std::span<const double> squares);
   // The global norm is known, and with it whether the iteration overflowed.
   absl::Status NoteNorm(Iteration t, double norm);
   // The norm of a stage's averaged gradient; of its parameters without one: 0.

@@ -14,14 +14,15 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "zero/block_memory.h"
 #include "zero/engine/executor.h"
 
 namespace ringzero {
 
 class Statistics {
  public:
-  // `executor` must outlive this.
-  explicit Statistics(Executor& executor) : executor_(executor) {}
+  // Both must outlive this.
+  Statistics(Executor& executor, BlockMemory& blocks) : executor_(executor), blocks_(blocks) {}
 
   // At worker 0: the first running statistics.
   absl::Status Initialize();
@@ -29,13 +30,9 @@ class Statistics {
   void KeepBatch(const Op& forward, Buffer batch) { batches_[PlaceOf(forward)] = std::move(batch); }
   void StartApply(int64_t op);
   void StartSnapshot(int64_t op);
-  // What a message has brought goes into memory of our own.
-  absl::Status KeepRunning(OpState& received);
-  void KeepSnapshot(OpState& received);
-  // Of version t, for this worker's own evaluations and collections; empty: there are none.
-  SharedBuffer SnapshotOf(Iteration t, StageId stage) const;
-  // Those before version t are not needed any more.
-  void ForgetBefore(Iteration t);
+  // Those of the version that an operation reads, for this worker's own evaluations and collections;
+  // empty: there are none.
+  SharedBuffer SnapshotOf(const Instruction& op) const;
 
   // What an End has left.
   void KeepMetrics(const Op& end, const std::vector<double>& metrics) {
@@ -44,7 +41,7 @@ class Statistics {
   void StartFold(int64_t op);
   void StartReport(int64_t op);
 
-  void Clear();
+  void Clear() { batches_.clear(); }
 
  private:
   using Place = std::tuple<int, int, int>;  // stage, iteration, lap
@@ -54,10 +51,9 @@ class Statistics {
   }
 
   Executor& executor_;
-  std::map<Place, Buffer> batches_;                        // until applied
-  std::map<int, SharedBuffer> initial_;                    // worker 0: by stage
-  std::map<std::pair<int, int>, SharedBuffer> snapshots_;  // (iteration, stage)
-  std::map<Place, std::vector<double>> metrics_;           // until folded
+  BlockMemory& blocks_;
+  std::map<Place, Buffer> batches_;               // until applied
+  std::map<Place, std::vector<double>> metrics_;  // until folded
 };
 
 }  // namespace ringzero

@@ -1,12 +1,11 @@
 // Sums: gradients of this worker, and the travelling sums that they are added to.
 //
-//   RZ_RETURN_IF_ERROR(sums.WaitForMemory(lock, backward));   // before a backward begins a sum
+//   if (sums.Missing(backward) == kNoOp) …                    // the memory of the sum that it begins
 //   std::byte* open = sums.Open(backward);                    // products may go there at once
 //   sums.Keep(backward, gradient);                            // what is left for the add
 //   sums.StartAdd(add);
 //
-// A stage has memory for one sum at a time. A lone worker's is a block of its own; with several it
-// comes and goes with messages. With the executor's lock held, unless a method says otherwise.
+// With the executor's lock held, unless a method says otherwise.
 #ifndef RINGZERO_ZERO_ENGINE_SUMS_H_
 #define RINGZERO_ZERO_ENGINE_SUMS_H_
 
@@ -25,22 +24,21 @@ class Sums {
   // Both must outlive this.
   Sums(Executor& executor, BlockMemory& blocks) : executor_(executor), blocks_(blocks) {}
 
-  // Makes the memory of all sums that this worker begins and hands on, so that it does not depend on
-  // timing how many there are.
-  absl::Status Reserve();
-
-  // The backward `op`, if its gradient begins a sum: waits for the memory of that sum.
-  absl::Status WaitForMemory(Executor::Lock& lock, int64_t op);
+  // Whether the gradient of the backward `op` begins a sum. Then: what keeps the sum's memory, but for
+  // the backward itself; kNoOp: it is free. Begin clears it, and ends the run if it holds something
+  // else than the plan says.
+  bool Begins(int64_t op) const;
+  int64_t Missing(int64_t op) const;
+  absl::Status Begin(int64_t op);
   // Where the sum of the backward `op` lies, if it is here (Engine::OpenSum); else null.
   std::byte* Open(int64_t op);
   // The gradient of the backward `op`; dropped if no add takes it.
   void Keep(int64_t op, StageGradient gradient);
   void StartAdd(int64_t op);
 
-  // The block of ours that an operation's sum lies in; null: its memory comes with a message.
-  const MemoryBlock* Own(const Instruction& op) const;
-  // The complete sum that `linked` reads and leaves where it is, or takes over.
-  const std::byte* Complete(const LinkedOp& linked) const;
+  // Where the sum lies that an operation works on.
+  static const MemoryBlock& SumOf(const Instruction& op);
+  const std::byte* Read(const Instruction& op) const { return blocks_.Read(SumOf(op)); }
 
   // That the sum which an update, its squares or a Keep reads is the complete one of its iteration.
   // An update asks before it reads and after; the others ask after.
@@ -48,10 +46,7 @@ class Sums {
   // The last to use it here is done: the next sum may begin in its memory.
   void Free(const Instruction& last);
 
-  // The worker that updates last from a stage's sum, other than the one that began it: its update
-  // frees the sum's memory.
-  WorkerId LastToUpdate(StageId stage) const;
-  void Clear();
+  void Clear() { gradients_.clear(); }
 
  private:
   using Place = std::tuple<int, int, int>;  // stage, iteration, lap
@@ -71,7 +66,6 @@ class Sums {
   BlockMemory& blocks_;
   std::map<Place, StageGradient> gradients_;  // until added
   int64_t gradient_bytes_ = 0;                // of these, and of those being added
-  std::map<Place, Buffer> started_;           // from their first backward on, until its add
 };
 
 }  // namespace ringzero

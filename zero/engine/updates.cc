@@ -1,9 +1,7 @@
 // Updates and copies of sums and states.
 #include "zero/engine/updates.h"
 
-#include <chrono>
 #include <memory>
-#include <thread>
 #include <utility>
 
 #include "base/status.h"
@@ -15,39 +13,22 @@ namespace ringzero {
 
 using Writer = Executor::Writer;
 
-SharedBuffer Updates::TakeSum(int64_t number) {
-  const LinkedOp& linked = parts_.executor.state().at(number).linked;
-  if (const MemoryBlock* own = parts_.sums.Own(linked.op)) return parts_.blocks.Lend(*own);
-  if (parts_.executor.plan().spreads_sums()) return parts_.executor.state().at(linked.takes).shared;
-  return parts_.executor.TakeOver(number).Seal();
-}
-
 void Updates::Start(int64_t number) {
   const EngineOptions& options = parts_.executor.options();
   const Instruction op = parts_.executor.OpOf(number);
-  auto sum = std::make_shared<SharedBuffer>(TakeSum(number));
+  const std::byte* const sum = parts_.sums.Read(op);
   auto update = std::make_shared<std::unique_ptr<PendingUpdate>>();
-  const Deadline patience(options.wait_timeout);
   const auto slowed = std::make_shared<SlowedUpdate>(options.update_slowness);
-  parts_.executor.pool().Update([this, &options, number, op, sum, update, slowed, patience] {
+  parts_.executor.pool().Update([this, &options, number, op, sum, update, slowed] {
     Executor& executor = parts_.executor;
     if (*update == nullptr) {
-      Executor::Lock lock = executor.Hold();
+      const Executor::Lock lock = executor.Hold();
       if (!executor.error().ok()) return false;
-      if (!parts_.owned.MayUpdate(op)) {
-        if (patience.over()) {
-          executor.FailAt(op, absl::InternalError("others hold what it overwrites"));
-          return false;
-        }
-        lock.unlock();
-        std::this_thread::sleep_for(std::chrono::microseconds(100));
-        return true;
-      }
       if (absl::Status whole = parts_.sums.CheckComplete(op); !whole.ok()) {
         executor.FailAt(op, whole);
         return false;
       }
-      *update = parts_.owned.BeginUpdate(op, parts_.norms.TermsOf(op), std::move(*sum));
+      *update = parts_.owned.BeginUpdate(op, parts_.norms.TermsOf(op), sum);
       if (options.gradient_norms && !options.plan.counts_squares()) (*update)->CountSquares();
       executor.recorder().Record(Writer::kPool, {EventKind::kBegin, op});
     }
@@ -63,7 +44,6 @@ void Updates::Start(int64_t number) {
     }
     parts_.sums.Free(op);
     parts_.owned.EndUpdate(**update, op);
-    // The sum's memory is free before anybody hears that this is done.
     update->reset();
     executor.Complete(number);
     return false;
@@ -71,28 +51,25 @@ void Updates::Start(int64_t number) {
 }
 
 void Updates::StartKeep(int64_t number) {
-  const LinkedOp& linked = parts_.executor.state().at(number).linked;
-  const Instruction op = linked.op;
+  const Instruction op = parts_.executor.OpOf(number);
   const bool gradient = op.copy == Copy::kGradient;
   // The update that takes the sum, or changes the state, waits for this (sharding/link.h): both are
   // read without the lock.
-  const std::byte* sum = gradient ? parts_.sums.Complete(linked) : nullptr;
+  const std::byte* sum = gradient ? parts_.sums.Read(op) : nullptr;
   const StageOptimizer* optimizer = gradient ? nullptr : &parts_.owned.optimizer(op.stage);
   const double divisor = parts_.norms.SumDivisor(Iteration(op.iteration.value - 1));
-  parts_.executor.RunOnPool(number, [this, number, op, sum, optimizer, divisor]() -> absl::Status {
+  std::byte* const kept = parts_.blocks.Write(op.uses[1].block);
+  parts_.executor.RunOnPool(number, [this, op, sum, optimizer, divisor, kept]() -> absl::Status {
     Executor& executor = parts_.executor;
     const StageLayout& layout = executor.LayoutOf(op.stage);
-    const size_t bytes =
-        executor.MessageBytes({.channel = Channel::kStates, .copy = op.copy, .stage = op.stage});
-    RZ_ASSIGN_OR_RETURN(Buffer kept, executor.AllocateMessage(static_cast<int64_t>(bytes)));
     if (optimizer == nullptr) {
-      AverageSum(layout, sum, float(divisor), kept.data());
+      AverageSum(layout, sum, float(divisor), kept);
       const Executor::Lock lock = executor.Hold();
       RZ_RETURN_IF_ERROR(parts_.sums.CheckComplete(op));
     } else {
-      CopyState(StateLayout::Make(executor.options().optimizer, layout), *optimizer, kept.data());
+      CopyState(StateLayout::Make(executor.options().optimizer, layout), *optimizer, kept);
     }
-    return executor.Leave(number, std::move(kept));
+    return absl::OkStatus();
   });
 }
 

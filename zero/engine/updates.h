@@ -20,7 +20,7 @@ class Updates {
   // All must outlive this.
   struct Parts {
     Executor& executor;
-    const BlockMemory& blocks;
+    BlockMemory& blocks;
     Sums& sums;
     const Norms& norms;
     OwnedStages& owned;
@@ -31,9 +31,6 @@ class Updates {
   void StartKeep(int64_t op);
 
  private:
-  // The sum that the update `op` reads.
-  SharedBuffer TakeSum(int64_t op);
-
   const Parts parts_;
 };
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "zero/received_needs.h"
+#include "zero/message_key.h"
 
 namespace ringzero {
 namespace {
@@ -37,21 +37,18 @@ BlameAnswer Waits::WhyNotDone(int64_t op) const {
     // Ready, but the computing thread has not come to it: what it is at comes before.
     const int64_t front = computing.next.front();
     root = program.Root(front);
-    if (root == front && computing.update.has_value()) {
-      const auto [stage, iteration] = *computing.update;
-      const Op update{.kind = OpKind::kUpdate, .stage = stage, .iteration = iteration};
-      const bool shared = executor_.plan().spreads_sums();
-      const int64_t own = shared ? program.FindUpdate(stage, iteration) : kNoOp;
-      if (own != kNoOp && !program.IsDone(own)) return WhyNotDone(own);
-      return {.says = absl::StrCat("waits for ", computing.waiting_for),
-              .next = sums_.LastToUpdate(stage),
-              .message = MessageKey{kUpdateKind, MessageTag(update)}};
-    }
+    if (root == front && computing.missing.has_value()) return WhyNotDone(*computing.missing);
     if (root == front) return {.says = ComputingThread()};
   }
   const OpState& state = program.at(root);
   const Op& cause = state.linked.op;
-  if (state.arrived) return {.says = absl::StrCat("has not finished ", Quoted(cause))};
+  if (cause.kind == OpKind::kSend && state.begun) {
+    return {.says = absl::StrCat("has sent ", Quoted(cause), ", which waits for its block there"),
+            .next = cause.peer};
+  }
+  if (cause.kind != OpKind::kReceive) {
+    return {.says = absl::StrCat("has not finished ", Quoted(cause))};
+  }
   return {.says = absl::StrCat("waits for ", Quoted(cause)),
           .next = cause.peer,
           .message = MessageKeyOf(cause)};
@@ -80,41 +77,13 @@ BlameAnswer Waits::WhyNotSent(WorkerId to, MessageKey message) const {
   const Op named = SendOf(message);
   if (send == kNoOp && !IsAppended(named)) return WhatItDoes();
   // It is sent: operations that are done are forgotten after a while.
-  const Transport* const transport = executor_.transport();
-  for (const Undelivered& each :
-       transport == nullptr ? std::vector<Undelivered>() : transport->undelivered()) {
-    if (each.to != to || each.key != message) continue;
-    return {.says = "has sent that message, but it waits for a free slot there", .next = to};
-  }
   return {.says = "has sent that message, but it did not arrive"};
-}
-
-BlameAnswer Waits::WhyNotUpdated(StageId stage, Iteration iteration) const {
-  const ProgramState& program = executor_.state();
-  const Plan& plan = executor_.plan();
-  const int64_t update = program.FindUpdate(stage, iteration);
-  if (update != kNoOp && !program.IsDone(update)) return WhyNotDone(update);
-  const Op named{.kind = OpKind::kUpdate, .stage = stage, .iteration = iteration};
-  if (update == kNoOp && !IsAppended(named)) return WhatItDoes();
-  BlameAnswer answer{
-      .says = absl::StrCat("has updated stage ", stage.value, " in iteration ", iteration.value)};
-  // Where all update from one sum, on against its way, past worker 0, who asks, to its beginning.
-  const int self = executor_.options().self.value, last = plan.workers - 1;
-  if (plan.spreads_sums() && self != last) {
-    answer.next = WorkerId(self > 1 ? self - 1 : last);
-    answer.message = MessageKey{kUpdateKind, MessageTag(named)};
-  }
-  return answer;
 }
 
 BlameAnswer Waits::AnswerTo(const BlameQuestion& question) const {
   const absl::Status& error = executor_.error();
   if (!error.ok()) return {.says = absl::StrCat("has failed: ", error.message())};
   if (!question.message.has_value()) return WhatItDoes();
-  if (question.message->kind == kUpdateKind) {
-    const Op update = MessageOp(Channel::kNone, question.message->tag);
-    return WhyNotUpdated(update.stage, update.iteration);
-  }
   return WhyNotSent(question.waiter, *question.message);
 }
 

@@ -14,14 +14,13 @@
 #include "absl/status/status.h"
 #include "zero/blame.h"
 #include "zero/engine/executor.h"
-#include "zero/engine/sums.h"
 
 namespace ringzero {
 
 class Waits {
  public:
-  // Both must outlive this.
-  Waits(Executor& executor, const Sums& sums) : executor_(executor), sums_(sums) {}
+  // `executor` must outlive this.
+  explicit Waits(Executor& executor) : executor_(executor) {}
 
   BlameAnswer WhatItDoes() const;
   BlameAnswer WhyNotDone(int64_t op) const;
@@ -37,12 +36,10 @@ class Waits {
  private:
   BlameAnswer AskWorker(Executor::Lock& lock, const BlameStep& step);
   BlameAnswer WhyNotSent(WorkerId to, MessageKey message) const;
-  BlameAnswer WhyNotUpdated(StageId stage, Iteration iteration) const;
   bool IsAppended(const Op& named) const;
   std::string ComputingThread() const;
 
   Executor& executor_;
-  const Sums& sums_;
 };
 
 }  // namespace ringzero
