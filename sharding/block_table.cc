@@ -241,7 +241,7 @@ std::string DescribeBlocks(WorkerId self, std::span<const OwnBlock> blocks) {
   std::string text = absl::StrCat("blocks of worker ", self.value, "\n");
   const auto row = [&](const std::string& name, const std::string& bytes,
                        const std::string& category, const std::string& access) {
-    absl::StrAppendFormat(&text, "%-16s  %14s  %-10s  %s\n", name, bytes, category, access);
+    absl::StrAppendFormat(&text, "%-26s  %14s  %-10s  %s\n", name, bytes, category, access);
   };
   row("block", "bytes", "category", "access");
   int64_t total = 0;
@@ -249,7 +249,7 @@ std::string DescribeBlocks(WorkerId self, std::span<const OwnBlock> blocks) {
     row(ToString(own.block), absl::StrCat(own.bytes), CategoryName(own), ToString(own.access));
     total += own.bytes;
   }
-  absl::StrAppendFormat(&text, "%-16s  %14d\n", "total", total);
+  absl::StrAppendFormat(&text, "%-26s  %14d\n", "total", total);
   return text;
 }
 

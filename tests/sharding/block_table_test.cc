@@ -98,33 +98,33 @@ TEST(BlockTableTest, SaysWhoMayReachWhat) {
   const std::vector<int64_t> moments = {400};
   EXPECT_EQ(DescribeBlocks(WorkerId(0), StateBlocks(plan, WorkerId(0), moments)),
             "blocks of worker 0\n"
-            "block                      bytes  category    access\n"
-            "MA.s0.0                      200  masters     lent to read\n"
-            "MA.s0.1                      200  versions    lent to read\n"
-            "V.s0.0                       100  versions    lent to read\n"
-            "V.s0.1                       100  versions    lent to read\n"
-            "O.s0.0                       400  moments     private\n"
-            "T.s0.0                       120  taken       private\n"
-            "K.grad.s0.0                  120  pools       exchanged\n"
-            "K.grad.s0.1                  120  pools       exchanged\n"
-            "K.opt.s0.0                   408  pools       exchanged\n"
-            "K.opt.s0.1                   408  pools       exchanged\n"
-            "B.0                          120  sums        exchanged\n"
-            "B.1                          120  sums        exchanged\n"
-            "total                       2416\n");
+            "block                                bytes  category    access\n"
+            "MA.s0.0                                200  masters     lent to read\n"
+            "MA.s0.1                                200  versions    lent to read\n"
+            "V.s0.0                                 100  versions    lent to read\n"
+            "V.s0.1                                 100  versions    lent to read\n"
+            "O.s0.0                                 400  moments     private\n"
+            "T.s0.0                                 120  taken       private\n"
+            "K.grad.s0.0                            120  pools       exchanged\n"
+            "K.grad.s0.1                            120  pools       exchanged\n"
+            "K.opt.s0.0                             408  pools       exchanged\n"
+            "K.opt.s0.1                             408  pools       exchanged\n"
+            "B.0                                    120  sums        exchanged\n"
+            "B.1                                    120  sums        exchanged\n"
+            "total                                 2416\n");
   EXPECT_TRUE(StateBlocks(plan, WorkerId(1), moments).empty());
   RZ_ASSIGN(const std::vector<OwnBlock> messages, MessageBlocks(plan, WorkerId(1), 3));
   const std::string text = DescribeBlocks(WorkerId(1), messages);
-  for (const char* line : {"C.forward.w0.1               100  pools       exchanged\n",
-                           "C.sum.w0.0                   120  pools       exchanged\n",
-                           "M.0                           24  pools       exchanged\n"}) {
+  for (const char* line : {"C.forward.w0.1                         100  pools       exchanged\n",
+                           "C.sum.w0.0                             120  pools       exchanged\n",
+                           "M.0                                     24  pools       exchanged\n"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
   // Where all workers have all masters, none of them travels.
   plan.zero_stage = 0;
   plan.collection = {};
   EXPECT_THAT(DescribeBlocks(WorkerId(1), StateBlocks(plan, WorkerId(1), moments)),
-              HasSubstr("MA.s0.0                      200  masters     private\n"));
+              HasSubstr("MA.s0.0                                200  masters     private\n"));
 }
 
 TEST(BlockTableTest, ALoneWorkerKeepsItsSums) {
