@@ -88,14 +88,6 @@ int64_t ProgramState::FirstUndone() const {
   return kNoOp;
 }
 
-int64_t ProgramState::FindUpdate(StageId stage, Iteration iteration) const {
-  for (int64_t number = base_; number < end(); ++number) {
-    const Op& op = at(number).linked.op;
-    if (op.kind == OpKind::kUpdate && op.stage == stage && op.iteration == iteration) return number;
-  }
-  return kNoOp;
-}
-
 int64_t ProgramState::FindSend(WorkerId to, MessageKey message) const {
   for (int64_t number = base_; number < end(); ++number) {
     const Op& op = at(number).linked.op;

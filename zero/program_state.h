@@ -61,7 +61,6 @@ class ProgramState {
   int64_t FirstUndone() const;  // kNoOp: all are done
   // The kSend of a message; kNoOp when it is not appended yet, or forgotten.
   int64_t FindSend(WorkerId to, MessageKey message) const;
-  int64_t FindUpdate(StageId stage, Iteration iteration) const;  // likewise the kUpdate
   // Up to `limit` operations that are not done, for errors.
   std::string Unfinished(int limit) const;
   void Clear();

@@ -145,7 +145,7 @@ class Trial:
                                r"its checksum is [0-9a-f]{16}, and should be [0-9a-f]{16}")
 
     def hang(self, run):
-        between = r"(worker \d (waits for \"[^\"]+\"|has sent that message, but it waits for a free slot there), so )*"
+        between = r"(worker \d (waits for \"[^\"]+\"|has sent \"[^\"]+\", which waits for its block there), so )*"
         self.ends_with(run, 4, rf"worker {self.point.worker} has been outside of the engine for \d+(\.\d)? s, "
                                rf"before \"[^\"]+\", so {between}worker \d waited .*",
                        limit=WAIT_TIMEOUT + GRACE + 1)

@@ -73,8 +73,7 @@ void EngineFlight::DescribeWaits(FlightRecord& record) const {
   const bool is_done = first == kNoOp && !computing.worker.has_value();
   record.since_ns = is_done ? SteadyNanoseconds() : Nanoseconds(computing.since);
   for (int64_t op = first; op != kNoOp && op < program.end(); ++op) {
-    const OpKind kind = program.at(op).linked.op.kind;
-    if (program.IsDone(op) || (kind != OpKind::kSend && kind != OpKind::kUpdate)) continue;
+    if (program.IsDone(op) || program.at(op).linked.op.kind != OpKind::kSend) continue;
     record.open.push_back({program.at(op).linked.op, waits_.WhyNotDone(op)});
   }
   if (executor_.transport() != nullptr) record.undelivered = executor_.transport()->undelivered();

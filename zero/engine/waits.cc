@@ -37,7 +37,8 @@ BlameAnswer Waits::WhyNotDone(int64_t op) const {
     // Ready, but the computing thread has not come to it: what it is at comes before.
     const int64_t front = computing.next.front();
     root = program.Root(front);
-    if (root == front && computing.missing.has_value()) return WhyNotDone(*computing.missing);
+    const int64_t missing = computing.missing.value_or(kNoOp);
+    if (root == front && missing != kNoOp && !program.IsDone(missing)) return WhyNotDone(missing);
     if (root == front) return {.says = ComputingThread()};
   }
   const OpState& state = program.at(root);
