@@ -48,7 +48,7 @@ enum class BlockKind : uint8_t {
   kStageSlot,  // D.channel.w.copy.s: a copy that stays longer than a stage; index: number mod 2
   kHeld,       // H.s: a copy that is held; index: version mod 2, or 0 where there is one
   kHeldPrediction,  // HP.s: the same of a prediction
-  // Tokens: no bytes.
+  // Tokens.
   kToken,  // tk: index: its number mod the slots; its stage is the operation before which it comes
   kClock,  // ck: what a sender waits for; likewise
 };

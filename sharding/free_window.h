@@ -1,9 +1,8 @@
-// ChooseFreeWindow: the credit of a channel whose slots hold no bytes.
+// ChooseFreeWindow: slots of a channel with which messages hardly hold each other up.
 //
 //   RZ_ASSIGN_OR_RETURN(plan.window, ChooseFreeWindow(plan));
 //
-// A message over shm or local is a token: its payload stays in its sender's memory. More slots cost
-// nothing there, and with too few a message that comes early holds up those behind it.
+// With too few slots a message that comes early holds up those behind it. More of them take memory.
 #ifndef RINGZERO_SHARDING_FREE_WINDOW_H_
 #define RINGZERO_SHARDING_FREE_WINDOW_H_
 

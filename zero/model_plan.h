@@ -56,8 +56,8 @@ struct PlanRequest {
   // micro-batch is full.
   int64_t epoch_samples = 0;
   int window = 0;  // 0: chosen
-  // Workers share memory (shm, local). Slots hold no bytes then, and a chosen window is as large as
-  // the step needs (sharding/free_window.h).
+  // Workers share memory (shm, local). Where they lend nothing, a chosen window is as large as the step
+  // needs (sharding/free_window.h).
   bool one_host = false;
   // And lend it (sharding/loans.h). Payload that has checksums, or is to be damaged, is not lent.
   bool lends = true;

@@ -137,7 +137,7 @@ void UseCores(double cores, SimulationOptions& speed) {
   }
 }
 
-// If slots hold bytes: what the window for slots that hold no bytes would give here, and cost.
+// Between hosts: what more slots would give, and what memory they would take.
 absl::StatusOr<std::string> DescribeLargerWindow(const RunInput& input, const ShortRun& run,
                                                  const Plan& plan) {
   const bool chosen = input.config.cyclic.window == 0;

@@ -1,4 +1,4 @@
-// Windows of channels whose slots hold no bytes.
+// Windows with which messages hardly hold each other up.
 #include "sharding/free_window.h"
 
 #include <gtest/gtest.h>
