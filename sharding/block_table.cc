@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -19,6 +20,33 @@
 
 namespace ringzero {
 namespace {
+
+// Blocks that differ in their index alone and take turns. What comes into block i need not always be of
+// the same stage: where 12 messages of a lap take turns in 8 blocks, block 0 gets what block 4 got before.
+// If the messages of all parts of a program are multiples of g, a message has the same index modulo g in
+// each part.
+class Family {
+ public:
+  explicit Family(int count) : classes_(count), bytes_(static_cast<size_t>(count)) {}
+  int count() const { return static_cast<int>(bytes_.size()); }
+  void Note(int index, int64_t bytes) {
+    int64_t& most = bytes_[static_cast<size_t>(index)];
+    most = std::max(most, bytes);
+  }
+  // A part of the program ends, in which so many have taken their turn.
+  void EndTurn(int turns) { classes_ = std::gcd(classes_, turns); }
+  int64_t BytesOf(int index) const {
+    int64_t most = 0;
+    for (int i = index % classes_; i < count(); i += classes_) {
+      most = std::max(most, bytes_[static_cast<size_t>(i)]);
+    }
+    return most;
+  }
+
+ private:
+  int classes_;
+  std::vector<int64_t> bytes_;  // by index, as far as was seen
+};
 
 // The blocks of one worker, stage by stage.
 class TableWriter {
@@ -81,15 +109,18 @@ class TableWriter {
         plan_.lends() ? Access::kLentToWrite : Access::kPrivate, &MemoryBytes::sums);
   }
 
-  // Otherwise worker 0 begins all sums in a few blocks.
+  // Otherwise worker 0 begins all sums of an iteration, in the order of backwards, in a few blocks.
   void Begun() {
     if (self_.value > 0 || plan_.workers == 1 || plan_.lends()) return;
-    int64_t bytes = 0;
-    for (int j = 0; j < plan_.stage_count(); ++j) {
-      if (Trains(StageId(j))) bytes = std::max(bytes, plan_.stages[j].sum_bytes);
+    Family family(BlocksOf(plan_, BlockKind::kBegun, Channel::kNone));
+    int begun = 0;
+    for (int j = plan_.stage_count() - 1; j >= 0; --j) {
+      if (Trains(StageId(j))) family.Note(begun++ % family.count(), plan_.stages[j].sum_bytes);
     }
-    for (int b = 0; b < BlocksOf(plan_, BlockKind::kBegun, Channel::kNone); ++b) {
-      Add({.kind = BlockKind::kBegun, .index = b}, bytes, Access::kExchanged, &MemoryBytes::sums);
+    family.EndTurn(begun);
+    for (int b = 0; b < family.count(); ++b) {
+      Add({.kind = BlockKind::kBegun, .index = b}, family.BytesOf(b), Access::kExchanged,
+          &MemoryBytes::sums);
     }
   }
 
@@ -112,14 +143,6 @@ class TableWriter {
   std::vector<OwnBlock> blocks_;
 };
 
-// Blocks that differ in their index alone. All are as large as the largest: a slot takes messages of
-// several stages in turn.
-struct Family {
-  int64_t bytes = 0;
-  bool exchanged = false;
-};
-using Families = std::map<MemoryBlock, Family>;  // by the block with index 0
-
 int64_t NumbersBytes(int count) { return int64_t{count} * static_cast<int64_t>(sizeof(double)); }
 
 // What `op` needs of a block that StateBlocks does not have. 0: another operation says it, or it has
@@ -139,17 +162,60 @@ int64_t BytesFor(const Plan& plan, const Instruction& op, const MemoryBlock& blo
   }
 }
 
-void Note(const Plan& plan, const Instruction& op, int metrics_count, Families& families) {
-  for (const Use& use : op.uses) {
-    const int64_t bytes = BytesFor(plan, op, use.block, metrics_count);
-    if (bytes == 0) continue;
+// What a program's messages use, by the block with index 0.
+class MessageFamilies {
+ public:
+  MessageFamilies(const Plan& plan, int metrics_count)
+      : plan_(plan), metrics_count_(metrics_count) {}
+
+  void NotePart(const std::vector<Instruction>& part) {
+    std::map<MemoryBlock, int> turns;
+    for (const Instruction& op : part) {
+      for (const Use& use : op.uses) NoteUse(op, use, turns);
+    }
+    for (const auto& [first, count] : turns) families_.at(first).family.EndTurn(count);
+  }
+
+  // But for those in `states`.
+  std::vector<OwnBlock> Blocks(const std::set<MemoryBlock>& states) const {
+    std::vector<OwnBlock> blocks;
+    for (const auto& [first, used] : families_) {
+      if (states.contains(first)) continue;
+      OwnBlock own{.block = first,
+                   .access = used.exchanged ? Access::kExchanged : Access::kPrivate};
+      for (; own.block.index < used.family.count(); ++own.block.index) {
+        own.bytes = used.family.BytesOf(own.block.index);
+        blocks.push_back(own);
+      }
+    }
+    return blocks;
+  }
+
+ private:
+  struct Used {
+    Family family;
+    bool exchanged = false;
+  };
+
+  void NoteUse(const Instruction& op, const Use& use, std::map<MemoryBlock, int>& turns) {
+    const int64_t bytes = BytesFor(plan_, op, use.block, metrics_count_);
+    if (bytes == 0) return;
     MemoryBlock first = use.block;
     first.index = 0;
-    Family& family = families[first];
-    family.bytes = std::max(family.bytes, bytes);
-    family.exchanged = family.exchanged || IsMessage(op.kind);
+    const auto [at, is_new] =
+        families_.try_emplace(first, Used{Family(BlocksOf(plan_, first.kind, first.channel))});
+    Used& used = at->second;
+    used.family.Note(use.block.index, bytes);
+    used.exchanged = used.exchanged || IsMessage(op.kind);
+    const bool is_slot = first.kind == BlockKind::kSlot;
+    if (is_slot && use.how == How::kWrite) ++turns[first];
+    if (!is_slot && is_new) used.family.EndTurn(1);  // all have one size
   }
-}
+
+  const Plan& plan_;
+  const int metrics_count_;
+  std::map<MemoryBlock, Used> families_;
+};
 
 // "masters"; "pools" for a block that the forecast does not count.
 std::string CategoryName(const OwnBlock& own) {
@@ -178,26 +244,15 @@ std::vector<OwnBlock> StateBlocks(const Plan& plan, WorkerId self,
 
 absl::StatusOr<std::vector<OwnBlock>> MessageBlocks(const Plan& plan, WorkerId self,
                                                     int metrics_count) {
-  std::vector<OwnBlock> blocks;
-  if (!plan.exchange) return blocks;
+  if (!plan.exchange) return std::vector<OwnBlock>();
   std::set<MemoryBlock> states;
   for (const OwnBlock& own : StateBlocks(plan, self, {})) states.insert(own.block);
-  Families families;
-  // All kinds of messages are in a short run.
+  MessageFamilies families(plan, metrics_count);
+  // All kinds of parts are in a short run.
   const Plan shortened = ShortenedPlan(plan);
   RZ_ASSIGN_OR_RETURN(ProgramWriter writer, ProgramWriter::Create(shortened, self, Iteration(0)));
-  while (writer.part().has_value()) {
-    for (const Instruction& op : writer.Next()) Note(plan, op, metrics_count, families);
-  }
-  for (const auto& [first, family] : families) {
-    if (states.contains(first)) continue;
-    OwnBlock own{.block = first,
-                 .bytes = family.bytes,
-                 .access = family.exchanged ? Access::kExchanged : Access::kPrivate};
-    const int count = BlocksOf(plan, first.kind, first.channel);
-    for (; own.block.index < count; ++own.block.index) blocks.push_back(own);
-  }
-  return blocks;
+  while (writer.part().has_value()) families.NotePart(writer.Next());
+  return families.Blocks(states);
 }
 
 absl::StatusOr<std::vector<OwnBlock>> BlockTable(const Plan& plan, WorkerId self,

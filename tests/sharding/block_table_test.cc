@@ -77,15 +77,36 @@ TEST(BlockTableTest, LongRunsNeedNoOtherBlocks) {
     longer.iterations = 23;
     const Plan plan = MakeTestPlan(longer);
     for (const Program& program : ProgramsOf(plan)) {
-      std::set<MemoryBlock> table;
+      std::map<MemoryBlock, int64_t> table;
       RZ_ASSIGN(const std::vector<OwnBlock> blocks, MessageBlocks(plan, program.worker, 1));
-      for (const OwnBlock& own : blocks) table.insert(own.block);
+      for (const OwnBlock& own : blocks) table[own.block] = own.bytes;
       for (const Instruction& op : program.ops) {
         const bool comes = op.kind == OpKind::kReceive && !op.loan;
         if (!comes) continue;
-        EXPECT_TRUE(table.contains(op.uses[0].block)) << shape << " " << WithOperands(op);
+        const auto found = table.find(op.uses[0].block);
+        ASSERT_NE(found, table.end()) << shape << " " << WithOperands(op);
+        EXPECT_GE(found->second, MessageBytes(plan, op, 1)) << shape << " " << WithOperands(op);
       }
     }
+  }
+}
+
+// Stages of two sizes, whose messages take turns in an even number of slots.
+TEST(BlockTableTest, ASlotIsAsLargeAsWhatComesIntoIt) {
+  Plan plan = MakeTestPlan(Shape("2x8 dp"));
+  for (int j = 0; j < 8; ++j) plan.stages[j].sum_bytes = j % 2 == 0 ? 1000 : 64;
+  plan.window = 4;
+  RZ_ASSIGN(const std::vector<OwnBlock> blocks, MessageBlocks(plan, WorkerId(1), 1));
+  std::map<int64_t, int> sizes;
+  for (const OwnBlock& own : blocks) {
+    if (own.block.channel == Channel::kSum) ++sizes[own.bytes];
+  }
+  EXPECT_EQ(sizes, (std::map<int64_t, int>{{64, 2}, {1000, 2}}));
+  plan.window = 5;  // slots and stages meet anew in each lap
+  RZ_ASSIGN(const std::vector<OwnBlock> others, MessageBlocks(plan, WorkerId(1), 1));
+  for (const OwnBlock& own : others) {
+    if (own.block.channel != Channel::kSum) continue;
+    EXPECT_EQ(own.bytes, 1000);
   }
 }
 

@@ -125,10 +125,9 @@ TEST(MemoryForecastTest, WhatZeroStagesShard) {
   wanted.masters *= 4;
   wanted.versions *= 4;
   wanted.moments *= 4;
-  wanted.sums = 4 * 410;
   EXPECT_EQ(HostBytes(plan), wanted);
   RZ_ASSIGN(const auto memory, ForecastMemory(plan, {}));
-  EXPECT_EQ(memory.workers[0].sums, 4 * 410) << "blocks of one size, in which sums begin";
+  EXPECT_EQ(memory.workers[0].sums, 1040) << "as many blocks as stages: each has its own";
   EXPECT_EQ(memory.workers[3].sums, 0);
 }
 

@@ -103,6 +103,8 @@ TEST(PoolMemoryTest, ShmBacksWhatTheCertificateSays) {
   for (const int workers : {2, 4}) {
     for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
       ToyOptions options{.workers = workers, .stages = 2 * workers, .iterations = 6, .rule = rule};
+      // So that its memory is touched well before the end, of which Watch may miss some.
+      options.collection.every = 2;
       options.width = 300'000;
       for (const int zero_stage : {0, 1, 3}) {
         options.zero_stage = zero_stage;
