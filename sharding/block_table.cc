@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/buffer.h"
+#include "base/check.h"
 #include "base/status.h"
 #include "sharding/collections.h"
 #include "sharding/label.h"
@@ -30,6 +31,7 @@ class Family {
   explicit Family(int count) : classes_(count), bytes_(static_cast<size_t>(count)) {}
   int count() const { return static_cast<int>(bytes_.size()); }
   void Note(int index, int64_t bytes) {
+    RZ_CHECK(index < count(), absl::StrCat("block ", index, " of ", count()));
     int64_t& most = bytes_[static_cast<size_t>(index)];
     most = std::max(most, bytes);
   }
@@ -162,11 +164,13 @@ int64_t BytesFor(const Plan& plan, const Instruction& op, const MemoryBlock& blo
   }
 }
 
-// What a program's messages use, by the block with index 0.
+// What a program's messages use, by the block with index 0; but for the states.
 class MessageFamilies {
  public:
-  MessageFamilies(const Plan& plan, int metrics_count)
-      : plan_(plan), metrics_count_(metrics_count) {}
+  MessageFamilies(const Plan& plan, WorkerId self, int metrics_count)
+      : plan_(plan), metrics_count_(metrics_count) {
+    for (const OwnBlock& own : StateBlocks(plan, self, {})) states_.insert(own.block);
+  }
 
   void NotePart(const std::vector<Instruction>& part) {
     std::map<MemoryBlock, int> turns;
@@ -176,11 +180,9 @@ class MessageFamilies {
     for (const auto& [first, count] : turns) families_.at(first).family.EndTurn(count);
   }
 
-  // But for those in `states`.
-  std::vector<OwnBlock> Blocks(const std::set<MemoryBlock>& states) const {
+  std::vector<OwnBlock> Blocks() const {
     std::vector<OwnBlock> blocks;
     for (const auto& [first, used] : families_) {
-      if (states.contains(first)) continue;
       OwnBlock own{.block = first,
                    .access = used.exchanged ? Access::kExchanged : Access::kPrivate};
       for (; own.block.index < used.family.count(); ++own.block.index) {
@@ -199,7 +201,7 @@ class MessageFamilies {
 
   void NoteUse(const Instruction& op, const Use& use, std::map<MemoryBlock, int>& turns) {
     const int64_t bytes = BytesFor(plan_, op, use.block, metrics_count_);
-    if (bytes == 0) return;
+    if (bytes == 0 || states_.contains(use.block)) return;
     MemoryBlock first = use.block;
     first.index = 0;
     const auto [at, is_new] =
@@ -214,6 +216,7 @@ class MessageFamilies {
 
   const Plan& plan_;
   const int metrics_count_;
+  std::set<MemoryBlock> states_;
   std::map<MemoryBlock, Used> families_;
 };
 
@@ -245,14 +248,12 @@ std::vector<OwnBlock> StateBlocks(const Plan& plan, WorkerId self,
 absl::StatusOr<std::vector<OwnBlock>> MessageBlocks(const Plan& plan, WorkerId self,
                                                     int metrics_count) {
   if (!plan.exchange) return std::vector<OwnBlock>();
-  std::set<MemoryBlock> states;
-  for (const OwnBlock& own : StateBlocks(plan, self, {})) states.insert(own.block);
-  MessageFamilies families(plan, metrics_count);
+  MessageFamilies families(plan, self, metrics_count);
   // All kinds of parts are in a short run.
   const Plan shortened = ShortenedPlan(plan);
   RZ_ASSIGN_OR_RETURN(ProgramWriter writer, ProgramWriter::Create(shortened, self, Iteration(0)));
   while (writer.part().has_value()) families.NotePart(writer.Next());
-  return families.Blocks(states);
+  return families.Blocks();
 }
 
 absl::StatusOr<std::vector<OwnBlock>> BlockTable(const Plan& plan, WorkerId self,
