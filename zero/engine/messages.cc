@@ -4,6 +4,7 @@
 #include <span>
 #include <utility>
 
+#include "base/check.h"
 #include "base/status.h"
 #include "sharding/loans.h"
 #include "zero/message_key.h"
@@ -29,6 +30,13 @@ void Messages::RecordArrival(const Op& op, uint32_t count) {
   executor_.recorder().Record(Writer::kMessages, {EventKind::kEnd, op, count});
 }
 
+std::span<std::byte> Messages::PayloadOf(const Instruction& op) const {
+  const std::span<std::byte> block = blocks_.Bytes(op.uses[0].block);
+  const size_t bytes = executor_.MessageBytes(op);
+  RZ_CHECK(bytes <= block.size(), WithOperands(op));
+  return block.first(bytes);
+}
+
 absl::Status Messages::Expect(int64_t number) {
   const Op& op = executor_.OpOf(number);
   const uint32_t count = NextMessage(received_, op);
@@ -51,9 +59,8 @@ absl::StatusOr<bool> Messages::Receive(int64_t number) {
   const MemoryBlock& target = op.uses[0].block;
   if (!IsWord(op)) {
     const uint32_t count = NextMessage(received_, op);
-    const std::span<std::byte> block = blocks_.Bytes(target).first(executor_.MessageBytes(op));
     RZ_RETURN_IF_ERROR(transport.Post(
-        op.peer, MessageKeyOf(op), block,
+        op.peer, MessageKeyOf(op), PayloadOf(op),
         [this, number, count](const absl::Status& came) { Arrive(number, count, came); }));
     return false;
   }
@@ -99,15 +106,14 @@ absl::StatusOr<bool> Messages::Send(int64_t number) {
   const Instruction op = executor_.OpOf(number);
   const uint32_t count = NextMessage(sent_, op);
   const MessageKey key = MessageKeyOf(op);
-  const size_t bytes = executor_.MessageBytes(op);
   Transport& transport = *executor_.transport();
   executor_.recorder().Record(Writer::kMessages, {EventKind::kBegin, op, count});
   if (IsWord(op)) {
-    if (op.loan) lent_bytes_[key.kind] += bytes;
+    if (op.loan) lent_bytes_[key.kind] += executor_.MessageBytes(op);
     RZ_RETURN_IF_ERROR(transport.SendWord(op.peer, key));
   } else {
     RZ_RETURN_IF_ERROR(
-        transport.Send(op.peer, key, blocks_.Bytes(op.uses[0].block).first(bytes),
+        transport.Send(op.peer, key, PayloadOf(op),
                        [this, number](const absl::Status& left) { Leave(number, left); }));
   }
   executor_.recorder().Record(Writer::kMessages, {EventKind::kEnd, op, count});

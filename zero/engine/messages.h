@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -56,6 +57,8 @@ class Messages {
   // That of a send has left its block.
   void Leave(int64_t op, const absl::Status& left);
   void RecordArrival(const Op& op, uint32_t count);
+  // The part of its block that a message fills.
+  std::span<std::byte> PayloadOf(const Instruction& op) const;
 
   Executor& executor_;
   BlockMemory& blocks_;
