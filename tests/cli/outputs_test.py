@@ -55,7 +55,11 @@ class Outputs(TestCase):
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             for child in self.read(f"/proc/{parent}/task/{parent}/children").split():
-                if self.read(f"/proc/{int(child)}/stat").rpartition(b")")[2].split()[0] == b"T":
+                try:
+                    stat = self.read(f"/proc/{int(child)}/stat")
+                except (FileNotFoundError, ProcessLookupError):
+                    continue  # the one that planned has ended meanwhile
+                if stat.rpartition(b")")[2].split()[0] == b"T":
                     return int(child)
             time.sleep(0.01)
         return self.fail("no worker has stopped itself")
