@@ -3,7 +3,7 @@
 //   for (const Collection& c : CollectionsOf(plan, Version(8))) …   // who, and how much
 //   AppendCollections(plan, self, Version(8), operands, ops);                 // this worker's part in them
 //
-// Stage by stage and part by part, so that whoever collects holds no more than its channels' credit
+// Stage by stage and part by part, so that whoever collects holds no more than its channels' slots
 // of messages. Pure.
 #ifndef RINGZERO_SHARDING_COLLECTIONS_H_
 #define RINGZERO_SHARDING_COLLECTIONS_H_

@@ -65,7 +65,7 @@ class Linker::State {
     }
   }
 
-  // Whether a use leaves nothing for others: the memory goes on with this operation.
+  // Whether the contents of an operand are needed by no other operation from now on.
   bool Takes(const Op& op, const Use& use) const {
     if (use.how == How::kWrite) return false;
     switch (use.role) {
@@ -85,7 +85,7 @@ class Linker::State {
     }
   }
 
-  // What the engine asks of an operand that operation `from` has left.
+  // What the ring's graph and the simulation ask of an operand that operation `from` has left.
   void Note(const Instruction& op, const Use& use, int64_t from, LinkedOp& linked) {
     const bool copy = use.role == Role::kSource && CarriesParameters(op.channel);
     if (use.role == Role::kParameters || copy) {

@@ -50,11 +50,10 @@ struct RingOp : Op {
   bool loan = false;
   int worker = 0;
   int takes = kNoOp, snapshot = kNoOp;
-  int behind = kNoOp;
-  // A send counts as done when it has begun. So who waits for its end waits for its receive instead.
-  // Besides what Link says the update (or the squares that take it) before which a sum's memory is
-  // not free (worker 0's backward that begins the next), and the end of the lap before which its
-  // worker does not know it.
+  int behind = kNoOp;  // as in LinkedOp
+  // A send counts as done when it has begun. What waits for its end waits for its receive instead.
+  // Besides what Link says: of a backward that begins a sum, what its add waits for; and the end of
+  // the lap before which the worker does not know the operation.
   absl::InlinedVector<int, 4> after;
   absl::InlinedVector<RingRead, 1> reads;
 };
@@ -87,6 +86,7 @@ struct LinkedRing {
   std::vector<std::vector<MemoryBlock>> blocks;  // by worker and number
   std::vector<int> partner;  // of a send its receive and the reverse; -1 for all else
   std::vector<MessageQueue> queues;
+  int window = 0;  // with which blocks are named
   // Of a receive: what must be done until its slot holds nothing that is needed.
   std::vector<absl::InlinedVector<int, 2>> frees;
 
@@ -94,7 +94,10 @@ struct LinkedRing {
   const Op& op(int i) const { return ops[i]; }
   Instruction InstructionOf(int i) const;  // with the names of its operands
   int worker_of(int i) const { return ops[i].worker; }
-  int window = 0;  // with which blocks are named
+  // Whether i waits for `before` since that delivers what is sent from a slot of i's worker.
+  bool WaitsForSlot(int i, int before) const {
+    return worker_of(before) != worker_of(i) && op(before).kind == OpKind::kReceive;
+  }
   // "worker 2, line 14: \"F2 t0 l0 v-1\""; lines as in the text of a Program, where the first is a
   // head.
   std::string Describe(int i) const;

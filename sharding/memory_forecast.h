@@ -5,8 +5,8 @@
 //   memory.host().total();      // of the whole host, every page once
 //   memory.workers[2].masters;  // in memory that worker 2 allocates
 //
-// The first piece of the fit certificate. For workers of one process or on one host (shm), where a
-// copy is a handle and takes no memory. Activations, running statistics, what evaluations and
+// The first piece of the fit certificate. For workers of one process or on one host (shm), where
+// copies are lent and take no memory. Activations, running statistics, what evaluations and
 // collections add, and what a process takes without a model are not in it. Explained in
 // docs/memory.md. Pure and deterministic.
 #ifndef RINGZERO_SHARDING_MEMORY_FORECAST_H_

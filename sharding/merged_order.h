@@ -40,7 +40,7 @@ namespace ringzero {
 enum class Merging {
   kNone,      // those of a channel
   kLongHops,  // besides, all that do not go to the right neighbour have one order, over all workers
-  kPerPair,   // besides, all payload to the right neighbour has one FIFO, and one credit of W
+  kPerPair,   // besides, all payload to the right neighbour has one FIFO
 };
 std::string ToString(Merging merging);  // "none", "long_hops", "per_pair"
 

@@ -92,7 +92,7 @@ struct Plan {
   // (label.h); for SGD with momentum. Refused for dp, which reads nothing stale.
   bool predict = false;
   int pending = 1;       // gradients that may wait for their sum while the next backward computes
-  int window = 0;        // W: credit per channel, in messages; 0 is not resolved yet (ChooseWindow)
+  int window = 0;        // W: slots per channel; 0 is not resolved yet (ChooseWindow)
   bool stagger = false;  // neighbours keep T/N apart by tokens (schedule.h); refused for dp
   int retain = 0;        // the last r stages keep their forward copy for the backward
   bool exchange = true;  // false: compute only, nothing travels and nothing is updated (the floor)

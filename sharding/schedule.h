@@ -98,7 +98,7 @@ std::pair<OpKind, StageId> LastReadOfLap(const Plan& plan, StageId j);
 
 // The same for an evaluation lap. Every lap starts anew at worker 0: were its copies relayed by the
 // last worker, worker 0 would wait in its second lap for a worker that may still be training, and
-// that one, through the credit of its relays, for worker 0.
+// that one, through the slots of its relays, for worker 0.
 CopySource EvaluationSourceOf(const Plan& plan, WorkerId w, StageId j);
 
 // Whether the stage's backward needs a message of its own (retained stages keep the forward copy,

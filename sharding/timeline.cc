@@ -215,10 +215,7 @@ class Runner {
   int Blocker(int i, std::string* why) const {
     for (const int after : ring_.ops[i].after) {
       if (!states_[after].done) {
-        // What is sent from a slot leaves it when it is delivered.
-        const bool sent =
-            ring_.worker_of(after) != ring_.worker_of(i) && states_[after].kind == OpKind::kReceive;
-        *why = sent ? " waits for a slot until " : " waits for ";
+        *why = ring_.WaitsForSlot(i, after) ? " waits for a slot until " : " waits for ";
         return after;
       }
     }

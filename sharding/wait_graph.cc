@@ -101,11 +101,8 @@ std::string WaitGraph::DescribeCycle(const Waits& waits, const std::vector<bool>
   constexpr int kShown = 12;
   do {
     const Wait wait = stuck_on(node);
-    // What is sent from a slot leaves it when it is delivered.
-    const bool sent = wait.why == Why::kAfter &&
-                      ring_.worker_of(wait.on) != ring_.worker_of(node) &&
-                      ring_.op(wait.on).kind == OpKind::kReceive;
-    const char* why = sent                        ? " waits for a slot until "
+    const bool slot = wait.why == Why::kAfter && ring_.WaitsForSlot(node, wait.on);
+    const char* why = slot                        ? " waits for a slot until "
                       : wait.why == Why::kAfter   ? " waits for "
                       : wait.why == Why::kMessage ? " waits for the message of "
                       : wait.why == Why::kOrder   ? " waits behind "
