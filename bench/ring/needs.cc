@@ -2,13 +2,13 @@
 #include "bench/ring/needs.h"
 
 #include <algorithm>
-#include <set>
 #include <string>
 
 #include "base/status.h"
 #include "bench/ring/train_messages.h"
 #include "p2p/launch/launcher.h"
 #include "p2p/nccl/nccl_lane.h"
+#include "zero/transport_needs.h"
 
 namespace ringzero {
 int PlaceOnHost(const RingJob& job, WorkerId worker) {
@@ -33,21 +33,28 @@ TrafficSetup SetupOf(const RingJob& job, ElementType type, size_t bytes) {
           .type = type,
           .bytes = bytes / SizeOf(type) * SizeOf(type),
           .aggregate = options.aggregate,
-          .buffers = BuffersFor(options, job.facts, bytes)};
+          .buffers = BuffersFor(options, job.facts, bytes),
+          .slots = options.slots,
+          .damage = options.inject_flip};
 }
 
 std::vector<TrafficSetup> AllSetups(const RingJob& job) {
   std::vector<TrafficSetup> setups;
-  std::set<size_t> seen;
   for (const ElementType type : job.options.types) {
-    for (const size_t bytes : job.options.Sizes()) {
-      TrafficSetup setup = SetupOf(job, type, bytes);
-      if (!seen.insert(setup.bytes).second) continue;
-      if (!setups.empty()) setup.first_sum = setups.back().first_sum + setups.back().buffers;
-      setups.push_back(setup);
-    }
+    for (const size_t bytes : job.options.Sizes()) setups.push_back(SetupOf(job, type, bytes));
   }
   return setups;
+}
+
+TrafficMemory MemoryOf(const RingJob& job, WorkerId self) {
+  TrafficMemory most;
+  for (const TrafficSetup& setup : AllSetups(job)) {
+    const TrafficMemory memory = MemoryOf(setup, self);
+    most.send = std::max(most.send, memory.send);
+    most.receive = std::max(most.receive, memory.receive);
+    most.own = std::max(most.own, memory.own);
+  }
+  return most;
 }
 
 int BuffersFor(const RingOptions& options, const HostFacts& facts, size_t bytes) {
@@ -64,12 +71,6 @@ int BuffersFor(const RingOptions& options, const HostFacts& facts, size_t bytes)
   return static_cast<int>(std::max(least, std::min(operations, past_cache)));
 }
 
-uint64_t MessagesBeforeCheck(const RingOptions& options) {
-  const int warmup = options.warmup > 0 ? options.warmup + 1 : 0;
-  const int timed = Rounds(options) * (IterationsOfRound(options) + 1);
-  return static_cast<uint64_t>(warmup + timed) * options.aggregate;
-}
-
 TransportOptions TransportNeedsOf(const RingJob& job, WorkerId self) {
   const bool train = job.options.mode == RingMode::kTrain;
   TransportOptions needs = train ? TrainNeeds(job.plan, self) : TransportOptions();
@@ -77,27 +78,21 @@ TransportOptions TransportNeedsOf(const RingJob& job, WorkerId self) {
   needs.progress = job.options.progress;
   needs.memory = job.options.memory;
   if (train) return needs;
-  for (const TrafficSetup& setup : AllSetups(job)) {
-    const TrafficMemory memory = MemoryOf(setup, self, job.options.slots);
-    needs.parameter_bytes += memory.parameter_bytes;
-    needs.sum_bytes += memory.sum_bytes;
-    needs.received_parameter_bytes += memory.received_parameter_bytes;
-    needs.received_sum_bytes += memory.received_sum_bytes;
+  const TrafficMemory memory = MemoryOf(job, self);
+  const bool sums = SentFrom(job.options.mode) == MemoryUse::kSums;
+  (sums ? needs.sum_bytes : needs.parameter_bytes) = ArenaBytes(static_cast<int64_t>(memory.send));
+  if (!job.options.shares_memory()) {
+    needs.parameter_bytes += ArenaBytes(static_cast<int64_t>(memory.receive));
   }
   return needs;
 }
 
 size_t MemoryOfRun(const RingJob& job) {
-  const std::string& transport = job.options.transport;
   size_t bytes = 0;
   for (int w = 0; w < job.options.workers; ++w) {
     if (job.identity && job.identity->self.value != w) continue;  // the others count theirs
     const TransportOptions needs = TransportNeedsOf(job, WorkerId(w));
     bytes += needs.parameter_bytes + needs.sum_bytes;
-    // local and shm hand over the sender's memory.
-    if (transport != "local" && transport != "shm") {
-      bytes += needs.received_parameter_bytes + needs.received_sum_bytes;
-    }
     if (job.options.mode == RingMode::kTrain) {
       for (const StagePlan& stage : job.plan.stages) {
         const bool waits_for_norm = job.plan.takes_sums() && stage.owner.value == w;
@@ -105,11 +100,7 @@ size_t MemoryOfRun(const RingJob& job) {
       }
       continue;
     }
-    size_t own = 0;
-    for (const TrafficSetup& setup : AllSetups(job)) {
-      own = std::max(own, MemoryOf(setup, WorkerId(w), job.options.slots).own_bytes);
-    }
-    bytes += own + 2 * job.facts.last_cache_bytes;
+    bytes += MemoryOf(job, WorkerId(w)).own + 2 * job.facts.last_cache_bytes;
   }
   return bytes;
 }

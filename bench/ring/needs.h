@@ -26,6 +26,9 @@ namespace ringzero {
 // What the transport of `self` must have: slots, memory, progress.
 TransportOptions TransportNeedsOf(const RingJob& job, WorkerId self);
 
+// The most that any of the run's setups needs; they take turns in it.
+TrafficMemory MemoryOf(const RingJob& job, WorkerId self);
+
 // About how many bytes the workers will hold that this process is or starts.
 size_t MemoryOfRun(const RingJob& job);
 
@@ -39,13 +42,11 @@ int Rounds(const RingOptions& options);
 int IterationsOfRound(const RingOptions& options);
 
 TrafficSetup SetupOf(const RingJob& job, ElementType type, size_t bytes);
-// Every distinct message size of the run, with the traffic that has it.
+// Of every line of the table.
 std::vector<TrafficSetup> AllSetups(const RingJob& job);
 
 // How many buffers take turns for messages of `bytes`, in one line of the table.
 int BuffersFor(const RingOptions& options, const HostFacts& facts, size_t bytes);
-// How many messages arrive at a worker before the first that is checked.
-uint64_t MessagesBeforeCheck(const RingOptions& options);
 
 // GPUs. CUDA does not survive a fork: of the functions below only CheckGpus may be called before
 // workers are forked.

@@ -194,8 +194,9 @@ class Flags {
     Flag("--copy", to_.copy, "receivers copy what arrives into memory of their own");
     Flag("--cached", to_.cached,
          "one buffer, sent again and again; else they rotate past the caches");
-    Count("--slots", "N", 1, to_.slots,
-          "credit of each channel (twice -m, at least 2; pingpong: 4; train: the plan's)");
+    Count(
+        "--slots", "N", 1, to_.slots,
+        "blocks to receive into, or words expected (twice -m, at least 2; pingpong: 4; train: W)");
     Value("--plan", "FILE", to_.plan_file,
           "train: a plan's text, as `ringzero plan CONFIG --text FILE` writes it");
     Choice("--inject", "flip", to_.inject_flip, "test of this program: damage one checked message",

@@ -59,10 +59,12 @@ struct RingOptions {
   std::string plan_file;  // train
   // --worker, --workers as given, --rendezvous: where this process is one worker of an outside job.
   IdentityFlags identity;
-  int slots = 0;        // credit per channel; 0: twice the aggregate, at least 2 (pingpong: 4)
+  int slots = 0;        // to receive into; 0: twice the aggregate, at least 2 (pingpong: 4)
   std::string command;  // the whole command line, for the header
   std::string agreed;   // lines "--iters = 10": the flags as given that all workers must have alike
 
+  // Between all workers, surely.
+  bool shares_memory() const { return transport == "shm" || transport == "local"; }
   // The sizes of the table, ascending.
   std::vector<size_t> Sizes() const;
 };

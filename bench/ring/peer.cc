@@ -29,9 +29,6 @@ constexpr size_t kPage = 4096;
 
 size_t Round(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-bool OverSharedMemory(const RingOptions& options) {
-  return options.transport == "shm" || options.transport == "local";
-}
 bool WithMemcpy(const RingOptions& options) {
   return options.mode == RingMode::kShift && options.copy;
 }
@@ -187,7 +184,7 @@ std::atomic<uint32_t>& SharedArea::WordOf(WorkerId worker) const {
 
 absl::Status CheckComparable(const RingOptions& options) {
   if (!options.compare) return absl::OkStatus();
-  if (OverSharedMemory(options) && (WithMemcpy(options) || WithWake(options))) {
+  if (options.shares_memory() && (WithMemcpy(options) || WithWake(options))) {
     return absl::OkStatus();
   }
   if (OverUcx(options)) return CheckUcxPerftest();
@@ -199,7 +196,7 @@ absl::Status CheckComparable(const RingOptions& options) {
       "--mode shift --workers 2 (ucx_perftest)");
 }
 
-bool NeedsSharedArea(const RingOptions& options) { return OverSharedMemory(options); }
+bool NeedsSharedArea(const RingOptions& options) { return options.shares_memory(); }
 
 absl::StatusOr<std::unique_ptr<Peer>> MakePeer(const PeerSetup& setup) {
   RZ_RETURN_IF_ERROR(CheckComparable(setup.options));

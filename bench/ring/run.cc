@@ -22,7 +22,6 @@
 #include "bench/ring/train_messages.h"
 #include "p2p/connect.h"
 #include "p2p/failure.h"
-#include "p2p/faulty_transport.h"
 #include "p2p/launch/launcher.h"
 #include "p2p/local_transport.h"
 #include "p2p/rendezvous/agreement.h"
@@ -106,7 +105,7 @@ absl::Status TakeIdentity(RingJob& job) {
 absl::Status CheckCuda(const RingJob& job) {
   const RingOptions& options = job.options;
   const std::string asked = options.transport == "nccl" ? "--transport nccl" : "--memory cuda";
-  if (options.transport == "local" || options.transport == "shm") {
+  if (options.shares_memory()) {
     return InvalidArgument(asked, ": --transport ", options.transport, " carries host memory only");
   }
   if (options.mode == RingMode::kReduce) {
@@ -142,17 +141,6 @@ absl::Status CheckJob(RingJob& job) {
   return MakeArea(job);
 }
 
-// The worker at which --inject damages an arriving message.
-int DamagedWorker(RingMode mode) { return mode == RingMode::kStream ? 1 : 0; }
-
-std::unique_ptr<Transport> Injected(const RingJob& job, std::unique_ptr<Transport> transport) {
-  if (!job.options.inject_flip || transport->self().value != DamagedWorker(job.options.mode)) {
-    return transport;
-  }
-  const uint64_t message = MessagesBeforeCheck(job.options) + 1;
-  return MakeFaulty(std::move(transport), {.seed = 1, .flip_message = message});
-}
-
 absl::Status Pin(const RingJob& job, WorkerId self) {
   if (!job.options.pin) return absl::OkStatus();
   return PinToCore(CoreOf(job, self));
@@ -180,7 +168,7 @@ absl::StatusOr<int64_t> RunLocal(const RingJob& job) {
                       CreateLocalTransports(needs));
   return WrongOf(RunThreads(job.options.workers, [&](WorkerId w) -> absl::StatusOr<std::string> {
     RZ_RETURN_IF_ERROR(Pin(job, w));
-    return RunRingWorker(job, Injected(job, std::move(transports[w.value])));
+    return RunRingWorker(job, std::move(transports[w.value]));
   }));
 }
 
@@ -218,7 +206,7 @@ absl::StatusOr<std::string> RunProcess(RingJob job, WorkerContext& context) {
                                        .options = TransportNeedsOf(job, self),
                                        .gpu = std::move(gpu)}));
   job.notes.push_back(absl::StrCat("Transport: ", made.why));
-  return RunRingWorker(job, Injected(job, std::move(made.transport)));
+  return RunRingWorker(job, std::move(made.transport));
 }
 
 // Runs all workers: threads for local, processes for other transports; or the one worker that this

@@ -20,18 +20,14 @@ using Clock = std::chrono::steady_clock;
 // Kinds of the engine's messages: 1 for forward copies (kCopyKind), 5 for sums.
 constexpr uint8_t kSumKind = 5;
 
-// What has come: a copy, or a sum.
-struct Arrival {
-  int operation = 0;
-  SharedBuffer copy;
-  Buffer sum;
-};
+size_t Block(size_t bytes) { return AlignPayload(bytes); }
 
 class HopTraffic final : public Traffic {
  public:
   explicit HopTraffic(const TrafficSetup& setup)
       : setup_(setup),
-        transport_(setup.waiting->transport()),
+        waiting_(*setup.waiting),
+        transport_(waiting_.transport()),
         payload_(*setup.payload),
         self_(transport_.self()),
         left_((self_.value + transport_.workers() - 1) % transport_.workers()),
@@ -46,11 +42,14 @@ class HopTraffic final : public Traffic {
  private:
   bool sums() const { return setup_.mode == RingMode::kReduce; }
   bool streams() const { return setup_.mode == RingMode::kStream; }
+  bool relays() const { return setup_.mode == RingMode::kRelay; }
   // Whether what comes here are a stream's answers.
   bool IsAnswered() const { return streams() && self_.value == 0; }
   int ArrivalsOfIteration() const { return IsAnswered() ? 1 : setup_.aggregate; }
   // Whether this worker begins operations by itself; the others react.
   bool Begins() const { return setup_.mode == RingMode::kShift || self_.value == 0; }
+  // Whether it sends what has come, from where it lies.
+  bool PassesOn() const { return (sums() || relays()) && self_.value != 0; }
   // Whether the calling thread has something to do with what comes.
   bool ReadsPayload() const { return !IsAnswered() && (sums() || checking_ || setup_.copy); }
   // Iterations on their way at once. Two in a stream, and in a shift whose receivers copy: as
@@ -63,31 +62,49 @@ class HopTraffic final : public Traffic {
   DataKey KeyOf(int worker, uint64_t operation) const {
     return {WorkerId(worker), repetition_ * setup_.aggregate + operation % setup_.buffers};
   }
-  int last() const { return transport_.workers() - 1; }
+  MessageKey MessageOf(int operation) const {
+    return {sums() ? kSumKind : kCopyKind, tag_ + static_cast<uint64_t>(operation)};
+  }
+  int TurnOf(int operation) const { return operation % setup_.buffers; }
+  int SlotOf(int operation) const { return operation % setup_.slots; }
+  size_t ArrivingBytes() const { return IsAnswered() ? kStreamAnswerBytes : setup_.bytes; }
+  Buffer Own(int turn) const {
+    return BorrowBuffer(setup_.send.subspan(turn * Block(setup_.bytes), setup_.bytes));
+  }
+  std::span<std::byte> Slot(int operation) const {
+    return setup_.receive.subspan(SlotOf(operation) * Block(ArrivingBytes()), ArrivingBytes());
+  }
 
   absl::Status Run(int iterations);
+  absl::Status ExpectMore();
   absl::Status Expect(int operation);
-  void OnArrival(Arrival arrival);  // message thread
+  absl::Status Send(WorkerId to, int operation, std::span<std::byte> block, int slot);
+  void OnSent(int slot);          // message thread
+  void OnArrival(int operation);  // message thread
+  std::span<std::byte> Arrived(int operation) const;
+  absl::Status Release(int slot);
   absl::Status BeginIteration(int iteration);
   absl::Status Begin(int operation);
-  absl::Status Handle(Arrival arrival);
-  absl::Status HandleCopy(Arrival arrival);
-  absl::Status HandleSum(Arrival arrival);
+  absl::Status Handle(int operation);
+  absl::Status HandleCopy(int operation);
+  absl::Status HandleSum(int operation);
   absl::Status EndOperation();
-  absl::StatusOr<Buffer> NewSum(int slot);
-  absl::Status ShareOwn(int operation);
-  absl::Status Renew(int slot);
+  absl::Status SendOwn(int operation);
+  absl::Status Renew(int turn);
   void Fail(const absl::Status& why);
 
+  static constexpr int kNoSlot = -1;
+
   const TrafficSetup setup_;
+  Waiting& waiting_;
   Transport& transport_;
   Payload& payload_;
   const WorkerId self_, left_, right_;
 
-  std::vector<SharedBuffer> own_;  // what this worker sends
-  std::vector<Buffer> terms_;      // what it adds, in its own memory
-  std::vector<Buffer> copies_;     // where it copies what comes
-  SharedBuffer answer_;            // what a stream's worker 1 sends after each iteration
+  std::vector<Buffer> terms_;   // what it adds, in its own memory
+  std::vector<Buffer> copies_;  // where it copies what comes
+  std::span<std::byte> lent_;   // what it reads or adds to; empty: no memory is shared
+  std::shared_ptr<const void> lent_keeper_;
 
   // State of the current run. In the run it belongs to the thread that handles arrivals: the caller
   // if that reads payload; otherwise actor_mutex_ guards it (the caller begins, callbacks go on).
@@ -96,24 +113,25 @@ class HopTraffic final : public Traffic {
   uint64_t repetition_ = 0;
   uint64_t tag_;
   int arrivals_ = 0;  // that come here in the run
-  int expected_ = 0;  // arrivals that have been asked for
   int handled_ = 0;
   std::vector<Clock::time_point> stamps_;  // ends of iterations
   int64_t wrong_ = 0;
 
   // Guarded by waiting's mutex.
-  std::deque<Arrival> queue_;  // for the calling thread
+  std::vector<int> held_;  // by slot: uses of its block that have not ended
+  int expected_ = 0;       // arrivals that have been asked for
+  int sending_ = 0;        // messages that have not left
+  std::deque<int> queue_;  // operations that have come, for the calling thread
   bool done_ = false;
   absl::Status failed_;
 };
 
 absl::Status HopTraffic::Prepare() {
-  if (streams() && self_.value == 1) {
-    RZ_ASSIGN_OR_RETURN(Buffer answer,
-                        transport_.Allocate(kStreamAnswerBytes, MemoryUse::kParameters));
-    RZ_RETURN_IF_ERROR(payload_.FillData({self_, 0}, answer));
-    answer_ = std::move(answer).Seal();
-  }
+  const WorkerId home = sums() || relays() ? WorkerId(0) : left_;
+  MappedMemory lent = transport_.MemoryOf(home, SentFrom(setup_.mode));
+  lent_ = lent.bytes;
+  lent_keeper_ = std::move(lent.keeper);
+  held_.assign(static_cast<size_t>(setup_.slots), 0);
   for (int i = 0; i < setup_.buffers; ++i) {
     const DataKey key{self_, static_cast<uint64_t>(i)};
     if (sums()) {
@@ -121,9 +139,7 @@ absl::Status HopTraffic::Prepare() {
       RZ_RETURN_IF_ERROR(payload_.FillTerms(setup_.type, key, terms));
       terms_.push_back(std::move(terms));
     } else if (SendsOwn()) {
-      RZ_ASSIGN_OR_RETURN(Buffer own, transport_.Allocate(setup_.bytes, MemoryUse::kParameters));
-      RZ_RETURN_IF_ERROR(payload_.FillData(key, own));
-      own_.push_back(std::move(own).Seal());
+      RZ_RETURN_IF_ERROR(payload_.FillData(key, Own(i)));
     }
     if (setup_.copy && !IsAnswered()) {
       RZ_ASSIGN_OR_RETURN(Buffer copy, payload_.Make(setup_.bytes));
@@ -149,165 +165,184 @@ absl::StatusOr<int64_t> HopTraffic::Check(uint64_t repetition) {
   repetition_ = repetition;
   wrong_ = 0;
   const int renewed = std::min(setup_.aggregate, setup_.buffers);
-  for (int slot = 0; slot < renewed; ++slot) RZ_RETURN_IF_ERROR(Renew(slot));
+  for (int turn = 0; turn < renewed; ++turn) RZ_RETURN_IF_ERROR(Renew(turn));
   RZ_RETURN_IF_ERROR(Run(1));
   return wrong_;
 }
 
-// New contents for the buffers of one slot: what this worker sends or adds, and poison where it
+// New contents for the buffers of one turn: what this worker sends or adds, and poison where it
 // receives.
-absl::Status HopTraffic::Renew(int slot) {
-  const DataKey key = KeyOf(self_.value, slot);
-  if (sums()) RZ_RETURN_IF_ERROR(payload_.FillTerms(setup_.type, key, terms_[slot]));
-  if (!copies_.empty()) RZ_RETURN_IF_ERROR(payload_.Poison(copies_[slot]));
-  if (own_.empty()) return absl::OkStatus();
-  RZ_ASSIGN_OR_RETURN(Buffer own, Reopen(*setup_.waiting, own_[slot]));
-  RZ_RETURN_IF_ERROR(payload_.FillData(key, own));
-  own_[slot] = std::move(own).Seal();
-  return absl::OkStatus();
+absl::Status HopTraffic::Renew(int turn) {
+  const DataKey key = KeyOf(self_.value, turn);
+  if (sums()) RZ_RETURN_IF_ERROR(payload_.FillTerms(setup_.type, key, terms_[turn]));
+  if (!copies_.empty()) RZ_RETURN_IF_ERROR(payload_.Poison(copies_[turn]));
+  return !sums() && SendsOwn() ? payload_.FillData(key, Own(turn)) : absl::OkStatus();
 }
 
 absl::Status HopTraffic::Run(int iterations) {
   arrivals_ = iterations * ArrivalsOfIteration();
-  expected_ = handled_ = 0;
+  handled_ = 0;
   stamps_.clear();
   stamps_.reserve(iterations);
-  done_ = false;
   {
     const std::lock_guard<std::mutex> lock(actor_mutex_);
+    {
+      const std::lock_guard<std::mutex> counts(waiting_.mutex());
+      expected_ = 0;
+      done_ = false;
+      RZ_RETURN_IF_ERROR(ExpectMore());
+    }
     const int first = std::min(Ahead(), iterations);
     for (int i = 0; i < first; ++i) RZ_RETURN_IF_ERROR(BeginIteration(i));
   }
   while (true) {
-    RZ_RETURN_IF_ERROR(setup_.waiting->Until(
+    RZ_RETURN_IF_ERROR(waiting_.Until(
         absl::StrCat(ToString(setup_.mode), ", ", setup_.bytes, " bytes"), Manner::kBusy,
-        [this] { return done_ || !queue_.empty() || !failed_.ok(); }));
-    std::deque<Arrival> taken;
+        [this] { return (done_ && sending_ == 0) || !queue_.empty() || !failed_.ok(); }));
+    std::deque<int> taken;
     {
-      const std::lock_guard<std::mutex> lock(setup_.waiting->mutex());
+      const std::lock_guard<std::mutex> lock(waiting_.mutex());
       RZ_RETURN_IF_ERROR(failed_);
       if (queue_.empty()) break;
       taken.swap(queue_);
     }
-    for (Arrival& arrival : taken) RZ_RETURN_IF_ERROR(Handle(std::move(arrival)));
+    for (const int operation : taken) RZ_RETURN_IF_ERROR(Handle(operation));
   }
   const std::lock_guard<std::mutex> lock(actor_mutex_);  // waits for the last callback to end
   tag_ += static_cast<uint64_t>(iterations) * setup_.aggregate;
   return absl::OkStatus();
 }
 
-absl::Status HopTraffic::Expect(int operation) {
-  const MessageKey key{sums() ? kSumKind : kCopyKind, tag_ + operation};
-  if (sums()) {
-    return transport_.ExpectOwned(left_, key, setup_.bytes,
-                                  [this, operation](absl::StatusOr<Buffer> got) {
-                                    if (!got.ok()) return Fail(got.status());
-                                    OnArrival({operation, SharedBuffer(), *std::move(got)});
-                                  });
+// Asks for arrivals in order, as far as their slots are free.
+absl::Status HopTraffic::ExpectMore() {
+  while (expected_ < arrivals_ && held_[SlotOf(expected_)] == 0) {
+    held_[SlotOf(expected_)] = PassesOn() && lent_.empty() ? 2 : 1;
+    RZ_RETURN_IF_ERROR(Expect(expected_++));
   }
-  return transport_.ExpectShared(left_, key, IsAnswered() ? kStreamAnswerBytes : setup_.bytes,
-                                 [this, operation](absl::StatusOr<SharedBuffer> got) {
-                                   if (!got.ok()) return Fail(got.status());
-                                   OnArrival({operation, *std::move(got), Buffer()});
-                                 });
-}
-
-void HopTraffic::OnArrival(Arrival arrival) {
-  if (ReadsPayload()) {
-    Waiting& waiting = *setup_.waiting;
-    {
-      const std::lock_guard<std::mutex> lock(waiting.mutex());
-      queue_.push_back(std::move(arrival));
-    }
-    return waiting.Notify();  // this may be gone: the waiting thread has all that it waited for
-  }
-  const std::lock_guard<std::mutex> lock(actor_mutex_);
-  if (absl::Status handled = Handle(std::move(arrival)); !handled.ok()) Fail(handled);
-}
-
-absl::Status HopTraffic::BeginIteration(int iteration) {
-  // Expects one iteration ahead: no sender waits for receive memory. (A stream begins two at once.)
-  const int wanted = std::min(arrivals_, (iteration + (streams() ? 1 : 2)) * ArrivalsOfIteration());
-  const int first = iteration * setup_.aggregate;
-  if (Begins()) {
-    for (int a = 0; a < setup_.aggregate; ++a) RZ_RETURN_IF_ERROR(Begin(first + a));
-  }
-  while (expected_ < wanted) RZ_RETURN_IF_ERROR(Expect(expected_++));
   return absl::OkStatus();
 }
 
-absl::Status HopTraffic::Begin(int operation) {
-  if (!sums()) return ShareOwn(operation);
-  RZ_ASSIGN_OR_RETURN(Buffer sum, NewSum(operation % setup_.buffers));
-  // The first contribution is a copy.
-  RZ_RETURN_IF_ERROR(payload_.Copy(sum, terms_[operation % setup_.buffers].data()));
-  return transport_.Give(right_, {kSumKind, tag_ + operation}, std::move(sum));
+absl::Status HopTraffic::Expect(int operation) {
+  const auto arrival = [this, operation](const absl::Status& came) {
+    return came.ok() ? OnArrival(operation) : Fail(came);
+  };
+  if (!lent_.empty()) return transport_.ExpectWord(left_, MessageOf(operation), arrival);
+  return transport_.Post(left_, MessageOf(operation), Slot(operation), arrival);
 }
 
-// The slot's own block, which held the slot's previous sum. The previous sum has come back, but its
-// last handle may still be on its way out.
-absl::StatusOr<Buffer> HopTraffic::NewSum(int slot) {
-  absl::StatusOr<Buffer> sum;
-  RZ_RETURN_IF_ERROR(setup_.waiting->Until("the memory of a sum", Manner::kBusy, [&] {
-    sum = transport_.AllocateNumbered(setup_.first_sum + slot, setup_.bytes);
-    return !absl::IsResourceExhausted(sum.status());
-  }));
-  return sum;
+// What has come, where it lies.
+std::span<std::byte> HopTraffic::Arrived(int operation) const {
+  if (lent_.empty()) return Slot(operation);
+  return lent_.subspan(TurnOf(operation) * Block(setup_.bytes), setup_.bytes);
 }
 
-absl::Status HopTraffic::ShareOwn(int operation) {
-  return transport_.Share(right_, {kCopyKind, tag_ + operation}, own_[operation % setup_.buffers]);
+// `slot`: of which `block` is, or kNoSlot.
+absl::Status HopTraffic::Send(WorkerId to, int operation, std::span<std::byte> block, int slot) {
+  if (!lent_.empty()) return transport_.SendWord(to, MessageOf(operation));
+  {
+    const std::lock_guard<std::mutex> lock(waiting_.mutex());
+    ++sending_;
+  }
+  return transport_.Send(to, MessageOf(operation), block, [this, slot](const absl::Status& left) {
+    return left.ok() ? OnSent(slot) : Fail(left);
+  });
 }
 
-absl::Status HopTraffic::Handle(Arrival arrival) {
-  return sums() ? HandleSum(std::move(arrival)) : HandleCopy(std::move(arrival));
+void HopTraffic::OnSent(int slot) {
+  if (slot != kNoSlot) {
+    if (absl::Status status = Release(slot); !status.ok()) return Fail(status);
+  }
+  Waiting& waiting = waiting_;
+  {
+    const std::lock_guard<std::mutex> lock(waiting.mutex());
+    if (--sending_ > 0 || !done_) return;
+  }
+  waiting.Notify();  // this may be gone: the waiting thread has all that it waited for
 }
 
-absl::Status HopTraffic::HandleCopy(Arrival arrival) {
-  if (IsAnswered()) return EndOperation();
-  const int operation = arrival.operation;
-  const int slot = operation % setup_.buffers;
-  if (setup_.mode == RingMode::kRelay && self_.value != 0) {
-    RZ_RETURN_IF_ERROR(transport_.Share(right_, {kCopyKind, tag_ + operation}, arrival.copy));
-  }
-  if (setup_.mode == RingMode::kPingpong && self_.value != 0) {
-    RZ_RETURN_IF_ERROR(ShareOwn(operation));
-  }
-  std::span<const std::byte> bytes(arrival.copy.data(), arrival.copy.size());
-  if (setup_.copy) {
-    RZ_RETURN_IF_ERROR(payload_.Copy(copies_[slot], bytes.data()));
-    bytes = copies_[slot].as<std::byte>();
-  }
-  if (checking_) {
-    const int from = setup_.mode == RingMode::kRelay ? 0 : left_.value;
-    RZ_ASSIGN_OR_RETURN(const int64_t wrong,
-                        payload_.CountWrong(setup_.type, KeyOf(from, operation), bytes));
-    wrong_ += wrong;
-  }
-  if (streams()) arrival.copy.Reset();  // before it is answered
-  return EndOperation();                // the arrival is dropped after the next one has left
+absl::Status HopTraffic::Release(int slot) {
+  const std::lock_guard<std::mutex> lock(waiting_.mutex());
+  if (--held_[slot] > 0) return absl::OkStatus();
+  return ExpectMore();
 }
 
-absl::Status HopTraffic::HandleSum(Arrival arrival) {
-  const int operation = arrival.operation;
-  const int slot = operation % setup_.buffers;
-  if (checking_) {
-    RZ_ASSIGN_OR_RETURN(const int64_t wrong,
-                        payload_.CountWrongSums(setup_.type, KeyOf(left_.value, operation),
-                                                arrival.sum.as<std::byte>()));
-    wrong_ += wrong;
-  }
-  if (self_.value == 0) {
-    if (setup_.copy) {
-      RZ_RETURN_IF_ERROR(payload_.Copy(copies_[slot], arrival.sum.data()));
+void HopTraffic::OnArrival(int operation) {
+  if (ReadsPayload()) {
+    Waiting& waiting = waiting_;
+    {
+      const std::lock_guard<std::mutex> lock(waiting.mutex());
+      queue_.push_back(operation);
     }
-    arrival.sum.Reset();
-  } else {
-    RZ_RETURN_IF_ERROR(payload_.AddTerms(setup_.type, terms_[slot], arrival.sum));
-    RZ_RETURN_IF_ERROR(
-        transport_.Give(right_, {kSumKind, tag_ + operation}, std::move(arrival.sum)));
+    return waiting.Notify();  // this may be gone, as above
   }
-  return EndOperation();
+  const std::lock_guard<std::mutex> lock(actor_mutex_);
+  if (absl::Status handled = Handle(operation); !handled.ok()) Fail(handled);
+}
+
+absl::Status HopTraffic::BeginIteration(int iteration) {
+  if (!Begins()) return absl::OkStatus();
+  const int first = iteration * setup_.aggregate;
+  for (int a = 0; a < setup_.aggregate; ++a) RZ_RETURN_IF_ERROR(Begin(first + a));
+  return absl::OkStatus();
+}
+
+// A sum's memory is free: the sum that was there has been all around the ring.
+absl::Status HopTraffic::Begin(int operation) {
+  if (sums()) {  // the first contribution is a copy
+    const int turn = TurnOf(operation);
+    RZ_RETURN_IF_ERROR(payload_.Copy(Own(turn), terms_[turn].data()));
+  }
+  return SendOwn(operation);
+}
+
+absl::Status HopTraffic::SendOwn(int operation) {
+  const std::span<std::byte> block = Own(TurnOf(operation)).as<std::byte>();
+  const bool damages = setup_.damage && checking_ && repetition_ == 1;
+  // The last byte has a float's exponent: no sum hides that.
+  if (damages && operation == 0 && self_.value == 0) block.back() ^= std::byte{16};
+  return Send(right_, operation, block, kNoSlot);
+}
+
+absl::Status HopTraffic::Handle(int operation) {
+  if (!IsAnswered()) {
+    RZ_RETURN_IF_ERROR(sums() ? HandleSum(operation) : HandleCopy(operation));
+  }
+  RZ_RETURN_IF_ERROR(EndOperation());
+  return Release(SlotOf(operation));  // the next message has left already
+}
+
+absl::Status HopTraffic::HandleCopy(int operation) {
+  std::span<std::byte> bytes = Arrived(operation);
+  if (PassesOn()) RZ_RETURN_IF_ERROR(Send(right_, operation, bytes, SlotOf(operation)));
+  if (setup_.mode == RingMode::kPingpong && self_.value != 0) {
+    RZ_RETURN_IF_ERROR(SendOwn(operation));
+  }
+  if (setup_.copy) {
+    const Buffer& copy = copies_[TurnOf(operation)];
+    RZ_RETURN_IF_ERROR(payload_.Copy(copy, bytes.data()));
+    bytes = copy.as<std::byte>();
+  }
+  if (!checking_) return absl::OkStatus();
+  const int from = relays() ? 0 : left_.value;
+  RZ_ASSIGN_OR_RETURN(const int64_t wrong,
+                      payload_.CountWrong(setup_.type, KeyOf(from, operation), bytes));
+  wrong_ += wrong;
+  return absl::OkStatus();
+}
+
+absl::Status HopTraffic::HandleSum(int operation) {
+  const std::span<std::byte> sum = Arrived(operation);
+  const int turn = TurnOf(operation);
+  if (checking_) {
+    RZ_ASSIGN_OR_RETURN(const int64_t wrong,
+                        payload_.CountWrongSums(setup_.type, KeyOf(left_.value, operation), sum));
+    wrong_ += wrong;
+  }
+  if (PassesOn()) {
+    RZ_RETURN_IF_ERROR(payload_.AddTerms(setup_.type, terms_[turn], BorrowBuffer(sum)));
+    return Send(right_, operation, sum, SlotOf(operation));
+  }
+  return setup_.copy ? payload_.Copy(copies_[turn], sum.data()) : absl::OkStatus();
 }
 
 absl::Status HopTraffic::EndOperation() {
@@ -315,31 +350,27 @@ absl::Status HopTraffic::EndOperation() {
   if (handled_ % ArrivalsOfIteration() != 0) return absl::OkStatus();
   const int ended = handled_ / ArrivalsOfIteration();
   if (streams() && !IsAnswered()) {
-    const MessageKey key{kCopyKind, tag_ + static_cast<uint64_t>(ended) - 1};
-    RZ_RETURN_IF_ERROR(transport_.Share(left_, key, answer_));
+    RZ_RETURN_IF_ERROR(Send(left_, ended - 1, setup_.send.first(kStreamAnswerBytes), kNoSlot));
   }
   stamps_.push_back(Clock::now());
   const int next = ended + Ahead() - 1;
   if (next * ArrivalsOfIteration() < arrivals_) RZ_RETURN_IF_ERROR(BeginIteration(next));
   if (handled_ < arrivals_) return absl::OkStatus();
   {
-    const std::lock_guard<std::mutex> lock(setup_.waiting->mutex());
+    const std::lock_guard<std::mutex> lock(waiting_.mutex());
     done_ = true;
   }
-  setup_.waiting->Notify();
+  waiting_.Notify();
   return absl::OkStatus();
 }
 
 void HopTraffic::Fail(const absl::Status& why) {
   {
-    const std::lock_guard<std::mutex> lock(setup_.waiting->mutex());
+    const std::lock_guard<std::mutex> lock(waiting_.mutex());
     if (failed_.ok()) failed_ = why;
   }
-  setup_.waiting->Notify();
+  waiting_.Notify();
 }
-
-// One block as a transport counts it.
-size_t Block(size_t bytes) { return AlignPayload(bytes) + kPayloadAlignment; }
 
 }  // namespace
 
@@ -352,35 +383,26 @@ std::vector<double> SecondsBetween(
   return seconds;
 }
 
-absl::StatusOr<Buffer> Reopen(Waiting& waiting, SharedBuffer& buffer) {
-  RZ_RETURN_IF_ERROR(waiting.Until("the last handle on a buffer", Manner::kBusy,
-                                   [&buffer] { return buffer.holders() == 1; }));
-  return std::move(buffer).Unseal();
-}
-
 absl::StatusOr<std::unique_ptr<Traffic>> MakeTraffic(const TrafficSetup& setup) {
   auto traffic = std::make_unique<HopTraffic>(setup);
   RZ_RETURN_IF_ERROR(traffic->Prepare());
   return traffic;
 }
 
-TrafficMemory MemoryOf(const TrafficSetup& setup, WorkerId self, int slots) {
-  TrafficMemory memory;
+MemoryUse SentFrom(RingMode mode) {
+  return mode == RingMode::kReduce ? MemoryUse::kSums : MemoryUse::kParameters;
+}
+
+TrafficMemory MemoryOf(const TrafficSetup& setup, WorkerId self) {
   const bool sums = setup.mode == RingMode::kReduce, streams = setup.mode == RingMode::kStream;
-  const bool first = self.value == 0;
+  const bool first = self.value == 0, is_answered = streams && first;
+  const bool sends = first || setup.mode == RingMode::kShift || setup.mode == RingMode::kPingpong;
   const size_t all = static_cast<size_t>(setup.buffers) * Block(setup.bytes);
-  // Messages that hold a slot, and as many again that were passed on and are still leaving.
-  (sums ? memory.received_sum_bytes : memory.received_parameter_bytes) =
-      2 * static_cast<size_t>(slots) * Block(streams && first ? kStreamAnswerBytes : setup.bytes);
-  if (sums) {
-    memory.own_bytes += all;
-    if (first) memory.sum_bytes = all;
-  } else if (first || (setup.mode != RingMode::kRelay && !streams)) {
-    memory.parameter_bytes = all;
-  } else if (streams) {
-    memory.parameter_bytes = Block(kStreamAnswerBytes);
-  }
-  if (setup.copy && !(streams && first)) memory.own_bytes += all;
+  TrafficMemory memory;
+  memory.send = sends ? all : streams ? kStreamAnswerBytes : 0;
+  memory.receive =
+      static_cast<size_t>(setup.slots) * Block(is_answered ? kStreamAnswerBytes : setup.bytes);
+  memory.own = (sums ? all : 0) + (setup.copy && !is_answered ? all : 0);
   return memory;
 }
 

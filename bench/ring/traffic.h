@@ -9,6 +9,9 @@
 // All workers make the same calls in the same order and Meet before each. What reacts to a message
 // runs where the engine reacts: on the transport's message thread (or in Poll); what reads payload
 // (copies, sums, checks) runs on the calling thread.
+//
+// Messages are the engine's. Where workers share memory they are words: a receiver reads the
+// sender's block, and all add to worker 0's sums. Elsewhere payload goes from block to block.
 #ifndef RINGZERO_BENCH_RING_TRAFFIC_H_
 #define RINGZERO_BENCH_RING_TRAFFIC_H_
 
@@ -16,14 +19,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/buffer.h"
+#include "base/ids.h"
 #include "bench/ring/element.h"
 #include "bench/ring/options.h"
 #include "bench/ring/payload.h"
 #include "bench/ring/waiting.h"
+#include "p2p/transport.h"
 
 namespace ringzero {
 
@@ -38,9 +43,12 @@ struct TrafficSetup {
   ElementType type = ElementType::kFloat;
   size_t bytes = 0;  // of one message
   int aggregate = 1;
-  int buffers = 1;    // that take turns; kReduce: at least 2 x `aggregate`
-  int first_sum = 0;  // numbers [first_sum, first_sum + buffers) of AllocateNumbered are its own
+  int buffers = 1;         // to send, that take turns; kReduce: at least 2 x `aggregate`
+  int slots = 2;           // to receive into, that take turns
+  bool damage = false;     // worker 0 sends one wrong bit in the check of repetition 1
   uint64_t first_tag = 0;  // messages are numbered on from here
+  // As large as MemoryOf says. `send`: the first block of its memory that the worker allocated.
+  std::span<std::byte> send, receive;
 };
 
 class Traffic {
@@ -59,10 +67,6 @@ class Traffic {
 std::vector<double> SecondsBetween(
     const std::vector<std::chrono::steady_clock::time_point>& stamps);
 
-// Makes a buffer that was sent writable again. Its receivers are done with it, but the news may
-// still be on its way: waits for that.
-absl::StatusOr<Buffer> Reopen(Waiting& waiting, SharedBuffer& buffer);
-
 // For all modes but kTrain (train_traffic.h). In kStream worker 0 sends, worker 1 receives, and two
 // iterations are on their way. Worker 1 answers each iteration with a cache line; then worker 0
 // begins the iteration after the next: the link is never empty, as in a tool's bandwidth test.
@@ -70,16 +74,14 @@ absl::StatusOr<std::unique_ptr<Traffic>> MakeTraffic(const TrafficSetup& setup);
 // Payload of worker 1's answers.
 inline constexpr size_t kStreamAnswerBytes = kPayloadAlignment;
 
-// What the transport must be able to allocate for a setup, counted as in TransportOptions.
+// What a setup needs at one worker.
 struct TrafficMemory {
-  size_t parameter_bytes = 0;
-  size_t sum_bytes = 0;
-  size_t received_parameter_bytes = 0;
-  size_t received_sum_bytes = 0;
-  size_t own_bytes = 0;  // for Payload::Make, not from the transport
+  size_t send = 0;     // from the transport, of SentFrom's use
+  size_t receive = 0;  // from the transport, kParameters; unused where workers share memory
+  size_t own = 0;      // of Payload::Make, in all
 };
-// `slots`: of each channel.
-TrafficMemory MemoryOf(const TrafficSetup& setup, WorkerId self, int slots);
+TrafficMemory MemoryOf(const TrafficSetup& setup, WorkerId self);
+MemoryUse SentFrom(RingMode mode);
 
 }  // namespace ringzero
 

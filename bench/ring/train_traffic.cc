@@ -35,7 +35,8 @@ class TrainTraffic final : public Traffic {
         transport_(waiting_.transport()),
         payload_(*setup.payload),
         self_(transport_.self()),
-        plan_(setup.plan) {}
+        plan_(setup.plan),
+        damage_(setup.damage) {}
 
   absl::Status Prepare();
   absl::StatusOr<std::vector<double>> Time(int iterations) override;
@@ -76,6 +77,7 @@ class TrainTraffic final : public Traffic {
   Payload& payload_;  // guarded by actor_mutex_ during a run
   const WorkerId self_;
   Plan plan_;  // its iterations: those of the run at hand
+  const bool damage_;
   std::map<MemoryBlock, Buffer> blocks_;
 
   std::mutex actor_mutex_;  // guards what follows: the caller begins, callbacks go on
@@ -132,6 +134,7 @@ absl::StatusOr<int64_t> TrainTraffic::Check(uint64_t repetition) {
     const auto first = blocks_.find(VersionBlock(plan_, StageId(j), Version(0)));
     if (first == blocks_.end()) continue;
     RZ_RETURN_IF_ERROR(payload_.FillData(KeyOf(StageId(j), Version(0)), first->second));
+    if (damage_ && repetition == 1 && j == 0) *first->second.data() ^= std::byte{1};
   }
   RZ_RETURN_IF_ERROR(Run(kIterations));
   return wrong_;

@@ -22,6 +22,7 @@ struct TrainSetup {
   Waiting* waiting = nullptr;  // outlives the traffic
   Payload* payload = nullptr;  // outlives the traffic; of the memory that the transport has
   Plan plan;                   // train_messages.h's ReadTrafficPlan
+  bool damage = false;         // one bit of stage 0 is wrong in the check of repetition 1
 };
 
 absl::StatusOr<std::unique_ptr<Traffic>> MakeTrainTraffic(const TrainSetup& setup);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -60,9 +59,7 @@ class RingWorker {
                   .limit = job.options.timeout_s > 0 ? std::chrono::seconds(job.options.timeout_s)
                                                      : kWaitLimit,
                   .workers_per_core = WorkersPerCore(job)}),
-        transport_(std::move(transport)) {
-    for (const TrafficSetup& setup : AllSetups(job)) setups_.emplace(setup.bytes, setup);
-  }
+        transport_(std::move(transport)) {}
 
   absl::StatusOr<std::string> Run() {
     absl::StatusOr<std::string> wrong = RunAll();
@@ -80,6 +77,7 @@ class RingWorker {
   }
   absl::StatusOr<std::string> RunAll();
   absl::Status Introduce();
+  absl::Status Allocate();
   absl::Status RunLine(int cycle, ElementType type, size_t bytes);
   absl::StatusOr<Measured> Measure(Traffic& traffic, const TrafficSetup& setup);
   absl::Status ReportLine(Row row, const std::vector<std::string>& texts);
@@ -93,7 +91,7 @@ class RingWorker {
   std::unique_ptr<Payload> payload_;
   std::unique_ptr<Peer> peer_;
   std::unique_ptr<Traffic> traffic_;
-  std::map<size_t, TrafficSetup> setups_;  // by size of a message
+  Buffer send_, receive_;  // what all traffic but kTrain's takes turns in
   uint64_t next_tag_ = 0;
   uint64_t repetition_ = 0;
   std::unique_ptr<Transport> transport_;  // destroyed first
@@ -111,6 +109,7 @@ absl::StatusOr<std::string> RingWorker::RunAll() {
     report_.set_peer(peer_->name());
   }
   RZ_RETURN_IF_ERROR(Introduce());
+  RZ_RETURN_IF_ERROR(Allocate());
   for (int cycle = 0; options_.cycles == 0 || cycle < options_.cycles; ++cycle) {
     for (const ElementType type : options_.types) {
       for (const size_t bytes : options_.Sizes()) {
@@ -126,6 +125,8 @@ absl::StatusOr<std::string> RingWorker::RunAll() {
   RZ_ASSIGN_OR_RETURN(std::string wrong,
                       control_->Tell("the result", absl::StrCat(report_.wrong()), Manner::kIdle));
   traffic_.reset();
+  send_.Reset();
+  receive_.Reset();
   RZ_RETURN_IF_ERROR(transport_->Close());
   return wrong;
 }
@@ -157,22 +158,36 @@ absl::Status RingWorker::Introduce() {
   return control_->Meet("the header", Manner::kIdle);
 }
 
+absl::Status RingWorker::Allocate() {
+  if (options_.mode == RingMode::kTrain) return absl::OkStatus();
+  const TrafficMemory memory = MemoryOf(job_, transport_->self());
+  if (memory.send > 0) {
+    RZ_ASSIGN_OR_RETURN(send_, transport_->Allocate(memory.send, SentFrom(options_.mode)));
+  }
+  if (memory.receive > 0 && !options_.shares_memory()) {
+    RZ_ASSIGN_OR_RETURN(receive_, transport_->Allocate(memory.receive, MemoryUse::kParameters));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RingWorker::RunLine(int cycle, ElementType type, size_t bytes) {
   TrafficSetup setup = SetupOf(job_, type, bytes);
-  setup.first_sum = setups_.at(setup.bytes).first_sum;
   setup.waiting = &waiting_;
   setup.payload = payload_.get();
   setup.first_tag = next_tag_;
   if (options_.mode == RingMode::kTrain) {
-    RZ_ASSIGN_OR_RETURN(
-        traffic_,
-        MakeTrainTraffic({.waiting = &waiting_, .payload = payload_.get(), .plan = job_.plan}));
+    RZ_ASSIGN_OR_RETURN(traffic_, MakeTrainTraffic({.waiting = &waiting_,
+                                                    .payload = payload_.get(),
+                                                    .plan = job_.plan,
+                                                    .damage = options_.inject_flip}));
   } else {
+    if (send_) setup.send = send_.as<std::byte>();
+    if (receive_) setup.receive = receive_.as<std::byte>();
     RZ_ASSIGN_OR_RETURN(traffic_, MakeTraffic(setup));
   }
   RZ_ASSIGN_OR_RETURN(const Measured measured, Measure(*traffic_, setup));
   next_tag_ = traffic_->next_tag();
-  // No worker holds another's buffers any more when all have come here.
+  // No worker reads another's blocks any more when all have come here.
   RZ_ASSIGN_OR_RETURN(
       const std::vector<std::string> texts,
       control_->Gather("the numbers", nlohmann::json(measured).dump(), Manner::kBusy));

@@ -58,6 +58,7 @@ class UcxLinks final : public UcxListener {
 
   // Tells the mailbox of the blocks that have been filled, or have left: without its lock.
   void TellDone();
+  bool HasDone() const { return !ended_.empty(); }
   // Tells the mailbox of the credit that came with messages while there was other credit left:
   // after the messages have been handed on, which should not wait for that.
   void GrantCredits();

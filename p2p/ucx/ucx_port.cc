@@ -334,14 +334,18 @@ bool Port::SendAtOnce(WorkerId to, Parcel& parcel) {
   return true;
 }
 
-// Messages, until callbacks wait for them.
+// Messages, until there is something to tell: the next step may fetch a large payload, which takes
+// as long as all the telling.
 bool Port::Move() {
   int looks = kLooksPerTurn;  // most of a turn without news is spent looking for them
   while (!worker_->Progress()) {
     if (--looks == 0) return false;
   }
   ++steps_;
-  for (int i = 1; i < kProgressPerTurn && !callbacks_due_.load(std::memory_order_relaxed); ++i) {
+  const auto tells = [this] {
+    return links_.HasDone() || callbacks_due_.load(std::memory_order_relaxed);
+  };
+  for (int i = 1; i < kProgressPerTurn && !tells(); ++i) {
     if (!worker_->Progress()) break;
     ++steps_;
   }

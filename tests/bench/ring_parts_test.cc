@@ -292,6 +292,13 @@ int64_t WrongOf(const absl::StatusOr<std::unique_ptr<Traffic>>& traffic) {
   return wrong.value_or(-1);
 }
 
+// More than any small setup needs.
+Buffer Allocated(Waiting& waiting, MemoryUse use) {
+  absl::StatusOr<Buffer> buffer = waiting.transport().Allocate(1 << 16, use);
+  EXPECT_TRUE(buffer.ok()) << buffer.status();
+  return *std::move(buffer);
+}
+
 TEST(FarMemory, EveryModeLeavesTheHostsHandsOff) {
   for (const RingMode mode : {RingMode::kShift, RingMode::kRelay, RingMode::kReduce,
                               RingMode::kPingpong, RingMode::kStream}) {
@@ -303,6 +310,10 @@ TEST(FarMemory, EveryModeLeavesTheHostsHandsOff) {
                                 TrafficSetup mine = setup;
                                 mine.waiting = &waiting;
                                 mine.payload = &payload;
+                                const Buffer send = Allocated(waiting, SentFrom(mode));
+                                const Buffer receive = Allocated(waiting, MemoryUse::kParameters);
+                                mine.send = send.as<std::byte>();
+                                mine.receive = receive.as<std::byte>();
                                 return WrongOf(MakeTraffic(mine));
                               }),
                 0)
