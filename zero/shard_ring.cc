@@ -1,12 +1,11 @@
 // Messages of the ring of shards, and waits for them.
 #include "zero/shard_ring.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
 #include <optional>
-#include <thread>
-#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,212 +21,274 @@ namespace {
 
 enum ShardMessage : uint8_t { kSums, kComplete, kVersions, kSquares };
 
-constexpr auto kPoll = std::chrono::microseconds(100);
+constexpr int kSquaresBlock = 2;
 
 MessageKey KeyOf(ShardMessage kind, int64_t update, int lap, int shard) {
   return {.kind = kind, .tag = (uint64_t(update) << 32) | (uint64_t(lap) << 16) | uint64_t(shard)};
 }
 
+size_t SumBytes(const StageLayout& layout) { return static_cast<size_t>(layout.sum_bytes); }
+size_t VersionBytes(const StageLayout& layout) {
+  return static_cast<size_t>(layout.parameter_bytes);
+}
 size_t SquaresBytes(const StageLayout& layout) {
   return static_cast<size_t>(layout.trainable_count) * sizeof(double);
 }
 
-// The end of the ring, with what was waited for unless the words are another worker's.
-absl::Status InWait(const absl::Status& end, const std::string& what) {
-  return IsEcho(end) ? end : Annotate(end, absl::StrCat("waiting for ", what));
+// Of a block in an arena; 0 bytes are no block.
+size_t Room(size_t bytes) { return bytes == 0 ? 0 : ArenaBytes(static_cast<int64_t>(bytes)); }
+
+// Where an owner's versions and squares begin, and where they end.
+std::array<size_t, 4> OffsetsOf(const StageLayout& layout) {
+  const size_t version = Room(VersionBytes(layout));
+  return {0, version, 2 * version, 2 * version + Room(SquaresBytes(layout))};
 }
 
-// What an arrival brings to who waits for it. Shared: it may come after the wait has ended.
-template <typename Handle>
-struct Slot {
-  std::mutex mutex;
-  std::condition_variable arrived;
-  std::optional<absl::StatusOr<Handle>> value;
-};
+// The most that a message of a kind has.
+template <typename Bytes>
+size_t Largest(const FlatShards& shards, const Bytes& bytes) {
+  size_t most = 0;
+  for (const StageLayout& layout : shards.layouts) most = std::max(most, bytes(layout));
+  return most;
+}
+size_t LargestPassed(const FlatShards& shards) {
+  return std::max(Largest(shards, VersionBytes), Largest(shards, SquaresBytes));
+}
+
+// The end of the ring, with what was waited for unless the words are another worker's.
+absl::Status InWait(const absl::Status& end, const std::string& what) {
+  return end.ok() || IsEcho(end) ? end : Annotate(end, absl::StrCat("waiting for ", what));
+}
 
 }  // namespace
 
-ShardRing::ShardRing(const FlatShards& shards, std::unique_ptr<Transport> transport,
-                     std::chrono::milliseconds wait_timeout)
-    : shards_(shards), transport_(std::move(transport)), wait_timeout_(wait_timeout) {}
+// The end of one message. Shared: it may come after the wait has ended.
+struct ShardRing::Event {
+  std::mutex mutex;
+  std::condition_variable ended;
+  std::optional<absl::Status> end;
 
-ShardRing::~ShardRing() { transport_->Close().IgnoreError(); }
+  static Done Ends(std::shared_ptr<Event> event) {
+    return [event = std::move(event)](const absl::Status& end) {
+      const std::lock_guard lock(event->mutex);
+      event->end = end;
+      event->ended.notify_one();
+    };
+  }
+};
 
-TransportOptions ShardRing::Needs(const FlatShards& shards, WorkerId self) {
+TransportOptions ShardRing::Needs(const FlatShards& shards, WorkerId self, bool lends) {
+  const StageLayout& mine = shards.layouts[self.value];
   TransportOptions options;
-  // Of a shard there are one sum and two versions, wherever they are; a sum that a single worker
-  // sends to itself holds the slot that it came by.
-  options.slots = {shards.count() + 1, shards.count() + 1, 2 * shards.count(), 2 * shards.count()};
-  for (int shard = 0; shard < shards.count(); ++shard) {
-    const StageLayout& layout = shards.layouts[shard];
-    const size_t versions = 2 * (ArenaBytes(layout.parameter_bytes) +
-                                 ArenaBytes(static_cast<int64_t>(SquaresBytes(layout))));
-    if (shard == self.value) options.parameter_bytes = versions;
-    if (self.value == 0) options.sum_bytes += ArenaBytes(layout.sum_bytes);
-    options.received_parameter_bytes += versions;
-    options.received_sum_bytes += 2 * ArenaBytes(layout.sum_bytes);
+  options.parameter_bytes = OffsetsOf(mine).back();
+  if (!lends) {
+    options.parameter_bytes += 2 * Room(LargestPassed(shards));
+    options.sum_bytes = 2 * Room(Largest(shards, SumBytes)) + Room(SumBytes(mine));
+  } else if (self.value == 0) {
+    for (const StageLayout& layout : shards.layouts) options.sum_bytes += Room(SumBytes(layout));
   }
   return options;
 }
 
-absl::Status ShardRing::TooLong(const std::string& what) {
-  absl::Status why = absl::DeadlineExceededError(
-      absl::StrCat("worker ", self().value, " waited longer than ",
-                   absl::FormatDuration(absl::FromChrono(wait_timeout_)), " for ", what));
+absl::StatusOr<std::unique_ptr<ShardRing>> ShardRing::Create(const FlatShards& shards,
+                                                             std::unique_ptr<Transport> transport,
+                                                             const Options& options) {
+  std::unique_ptr<ShardRing> ring(new ShardRing(shards, std::move(transport), options));
+  RZ_RETURN_IF_ERROR(ring->Allocate());
+  return ring;
+}
+
+ShardRing::ShardRing(const FlatShards& shards, std::unique_ptr<Transport> transport,
+                     const Options& options)
+    : shards_(shards), transport_(std::move(transport)), options_(options) {}
+
+absl::Status ShardRing::Allocate() {
+  const auto allocate = [this](Buffer& memory, size_t bytes, MemoryUse use) -> absl::Status {
+    if (bytes == 0) return absl::OkStatus();
+    RZ_ASSIGN_OR_RETURN(memory, transport_->Allocate(bytes, use));
+    return absl::OkStatus();
+  };
+  const StageLayout& mine = shards_.layouts[self().value];
+  for (int i = 0; i <= kSquaresBlock; ++i) {  // in the order of OffsetsOf
+    const size_t bytes = i == kSquaresBlock ? SquaresBytes(mine) : VersionBytes(mine);
+    RZ_RETURN_IF_ERROR(allocate(mine_[i].memory, bytes, MemoryUse::kParameters));
+  }
+  if (options_.lends) {
+    lent_sums_.resize(self().value == 0 ? shards_.layouts.size() : 0);
+    for (size_t shard = 0; shard < lent_sums_.size(); ++shard) {  // in the order of PlaceOfSum
+      const size_t bytes = SumBytes(shards_.layouts[shard]);
+      RZ_RETURN_IF_ERROR(allocate(lent_sums_[shard], bytes, MemoryUse::kSums));
+    }
+    return absl::OkStatus();
+  }
+  for (int i = 0; i < 2; ++i) {
+    RZ_RETURN_IF_ERROR(allocate(sums_[i].memory, Largest(shards_, SumBytes), MemoryUse::kSums));
+    RZ_RETURN_IF_ERROR(
+        allocate(passing_[i].memory, LargestPassed(shards_), MemoryUse::kParameters));
+  }
+  return allocate(complete_.memory, SumBytes(mine), MemoryUse::kSums);
+}
+
+ShardRing::~ShardRing() {
+  // What is still leaving stays in the transport's memory until its end.
+  for (Block& block : mine_) block.memory.Reset();
+  for (Block& block : sums_) block.memory.Reset();
+  for (Block& block : passing_) block.memory.Reset();
+  complete_.memory.Reset();
+  lent_sums_.clear();
+  transport_->Close().IgnoreError();
+}
+
+absl::Status ShardRing::Await(Event& event, const std::string& what, const std::string& too_long) {
+  std::unique_lock lock(event.mutex);
+  const auto ended = [&] { return event.end.has_value(); };
+  if (WaitUntil(lock, event.ended, Deadline(options_.wait_timeout), ended)) {
+    return InWait(*event.end, what);
+  }
+  lock.unlock();
+  absl::Status why = absl::DeadlineExceededError(absl::StrCat(
+      "worker ", self().value, " waited longer than ",
+      absl::FormatDuration(absl::FromChrono(options_.wait_timeout)), " for ", too_long));
   Abort(why);
   return why;
 }
 
-template <typename Handle>
-absl::StatusOr<Handle> ShardRing::Receive(WorkerId from, MessageKey key, size_t bytes,
-                                          const std::string& what) {
-  const auto slot = std::make_shared<Slot<Handle>>();
-  const auto arrival = [slot](absl::StatusOr<Handle> handle) {
-    const std::lock_guard lock(slot->mutex);
-    slot->value = std::move(handle);
-    slot->arrived.notify_one();
-  };
-  if constexpr (std::is_same_v<Handle, Buffer>) {
-    RZ_RETURN_IF_ERROR(InWait(transport_->ExpectOwned(from, key, bytes, arrival), what));
-  } else {
-    RZ_RETURN_IF_ERROR(InWait(transport_->ExpectShared(from, key, bytes, arrival), what));
-  }
-  std::unique_lock lock(slot->mutex);
-  const auto came = [&] { return slot->value.has_value(); };
-  if (!WaitUntil(lock, slot->arrived, Deadline(wait_timeout_), came)) {
-    lock.unlock();
-    return TooLong(absl::StrCat(what, " from worker ", from.value));
-  }
-  if (!slot->value->ok()) return InWait(slot->value->status(), what);
-  return std::move(*slot->value);
+absl::Status ShardRing::AwaitFree(Block& block) {
+  if (block.leaves == nullptr) return absl::OkStatus();
+  const std::string what = "the receiver of an earlier message";
+  const std::shared_ptr<Event> leaves = std::exchange(block.leaves, nullptr);
+  return Await(*leaves, what, what);
 }
 
-absl::StatusOr<Buffer> ShardRing::TakeSum(int shard, const Turn& turn) {
+absl::Status ShardRing::Send(WorkerId to, MessageKey key, Block& block, size_t bytes) {
+  if (options_.lends) return transport_->SendWord(to, key);
+  block.leaves = std::make_shared<Event>();
+  return transport_->Send(to, key, block.memory.as<std::byte>().first(bytes),
+                          Event::Ends(block.leaves));
+}
+
+absl::Status ShardRing::Receive(WorkerId from, MessageKey key, std::span<std::byte> into,
+                                const std::string& what) {
+  const auto event = std::make_shared<Event>();
+  const absl::Status asked = options_.lends ? transport_->ExpectWord(from, key, Event::Ends(event))
+                                            : transport_->Post(from, key, into, Event::Ends(event));
+  RZ_RETURN_IF_ERROR(InWait(asked, what));
+  return Await(*event, what, absl::StrCat(what, " from worker ", from.value));
+}
+
+absl::StatusOr<std::byte*> ShardRing::PayloadIn(std::span<std::byte> into, const Place& lent,
+                                                size_t bytes) {
+  if (!options_.lends) return into.data();
+  MappedMemory& memory = lent_[{lent.home, lent.use}];
+  if (memory.bytes.empty()) memory = transport_->MemoryOf(lent.home, lent.use);
+  const size_t end = lent.offset + bytes;
+  if (end <= memory.bytes.size()) return memory.bytes.data() + lent.offset;
+  return Internal("worker ", lent.home.value, " lends its memory up to byte ", end, ", but ",
+                  memory.bytes.size(), " bytes of that are known here");
+}
+
+ShardRing::Place ShardRing::PlaceOfSum(int shard) const {
+  size_t offset = 0;
+  for (int i = 0; i < shard; ++i) offset += Room(SumBytes(shards_.layouts[i]));
+  return {WorkerId(0), MemoryUse::kSums, offset};
+}
+
+absl::StatusOr<std::byte*> ShardRing::TakeSum(int shard, const Turn& turn) {
   const StageLayout& layout = shards_.layouts[shard];
-  const auto bytes = static_cast<size_t>(layout.sum_bytes);
-  const bool first = self().value == 0;
-  if (!first || turn.lap > 0) {
-    const int lap = first ? turn.lap - 1 : turn.lap;
-    return Receive<Buffer>(
-        WorkerId(first ? workers() - 1 : self().value - 1), KeyOf(kSums, turn.update, lap, shard),
-        bytes,
-        absl::StrCat("the sum of shard ", shard, " in update ", turn.update, ", lap ", turn.lap));
+  Block& block = sums_[++sums_taken_ % 2];
+  RZ_RETURN_IF_ERROR(AwaitFree(block));
+  const std::span<std::byte> into = block.First(SumBytes(layout));
+  const bool first = self().value == 0, begins = first && turn.lap == 0;
+  if (!begins) {
+    RZ_RETURN_IF_ERROR(Receive(
+        WorkerId(first ? workers() - 1 : self().value - 1),
+        KeyOf(kSums, turn.update, first ? turn.lap - 1 : turn.lap, shard), into,
+        absl::StrCat("the sum of shard ", shard, " in update ", turn.update, ", lap ", turn.lap)));
   }
-  // The one of the update before may still be with its owner.
-  RZ_ASSIGN_OR_RETURN(
-      Buffer sum,
-      AllocateWhenFree([&] { return transport_->AllocateNumbered(shard, bytes); },
-                       absl::StrCat("the memory of shard ", shard, "'s sum before update ",
-                                    turn.update, ", which worker ", shard, " has")));
-  StartSum(layout, sum.data());
+  RZ_ASSIGN_OR_RETURN(std::byte* const sum, PayloadIn(into, PlaceOfSum(shard), SumBytes(layout)));
+  // Its owner has read the sum of the update before: its new version has come since.
+  if (begins) StartSum(layout, sum);
   return sum;
 }
 
-absl::StatusOr<Buffer> ShardRing::AllocateWhenFree(
-    const std::function<absl::StatusOr<Buffer>()>& allocate, const std::string& whose) {
-  for (const Deadline deadline(wait_timeout_);;) {
-    absl::StatusOr<Buffer> memory = allocate();
-    if (memory.ok() || !absl::IsResourceExhausted(memory.status())) return memory;
-    if (const absl::Status status = transport_->status(); !status.ok()) return status;
-    if (deadline.Left() == std::chrono::milliseconds(0)) return TooLong(whose);
-    std::this_thread::sleep_for(kPoll);
-  }
-}
-
-absl::Status ShardRing::PassSum(int shard, const Turn& turn, Buffer sum) {
+absl::Status ShardRing::PassSum(int shard, const Turn& turn) {
   const bool last = self().value == workers() - 1;
-  if (last && turn.lap + 1 == turn.laps) {
-    return transport_->Give(WorkerId(shard), KeyOf(kComplete, turn.update, 0, shard),
-                            std::move(sum));
-  }
-  return transport_->Give(WorkerId(last ? 0 : self().value + 1),
-                          KeyOf(kSums, turn.update, turn.lap, shard), std::move(sum));
+  const bool complete = last && turn.lap + 1 == turn.laps;
+  const WorkerId to(complete ? shard : last ? 0 : self().value + 1);
+  const MessageKey key = complete ? KeyOf(kComplete, turn.update, 0, shard)
+                                  : KeyOf(kSums, turn.update, turn.lap, shard);
+  return Send(to, key, sums_[sums_taken_ % 2], SumBytes(shards_.layouts[shard]));
 }
 
-absl::StatusOr<Buffer> ShardRing::TakeCompleteSum(int64_t update) {
+absl::StatusOr<const std::byte*> ShardRing::TakeCompleteSum(int64_t update) {
   const int shard = self().value;
-  return Receive<Buffer>(WorkerId(workers() - 1), KeyOf(kComplete, update, 0, shard),
-                         static_cast<size_t>(shards_.layouts[shard].sum_bytes),
-                         absl::StrCat("the complete sum of its shard in update ", update));
+  const size_t bytes = SumBytes(shards_.layouts[shard]);
+  const std::span<std::byte> into = complete_.First(bytes);
+  RZ_RETURN_IF_ERROR(Receive(WorkerId(workers() - 1), KeyOf(kComplete, update, 0, shard), into,
+                             absl::StrCat("the complete sum of its shard in update ", update)));
+  return PayloadIn(into, PlaceOfSum(shard), bytes);
 }
 
-absl::StatusOr<Buffer> ShardRing::AllocateVersion() {
-  const StageLayout& layout = shards_.layouts[self().value];
-  return transport_->Allocate(static_cast<size_t>(layout.parameter_bytes), MemoryUse::kParameters);
+std::byte* ShardRing::Version(int64_t update) {
+  const Block& block = mine_[update % 2];
+  return block.memory ? block.memory.data() : nullptr;
 }
 
-absl::StatusOr<Buffer> ShardRing::Reclaim(SharedBuffer version, int64_t update) {
-  for (const Deadline deadline(wait_timeout_); version.holders() > 1;) {
-    if (const absl::Status status = transport_->status(); !status.ok()) return status;
-    if (deadline.Left() == std::chrono::milliseconds(0)) {
-      return TooLong(absl::StrCat("the others to let go of its shard before update ", update));
-    }
-    std::this_thread::sleep_for(kPoll);
-  }
-  return std::move(version).Unseal();
-}
-
-absl::Status ShardRing::SendAround(const SharedBuffer& mine, const Round& round) {
-  const int all = workers(), left = (self().value + all - 1) % all,
-            right = (self().value + 1) % all;
+absl::Status ShardRing::SendAround(const Round& round) {
+  const int all = workers();
+  const WorkerId left((self().value + all - 1) % all), right((self().value + 1) % all);
   const auto key = [&](int shard) {
     return KeyOf(static_cast<ShardMessage>(round.kind), round.update, 0, shard);
   };
-  if (all > 1 && mine) {
-    RZ_RETURN_IF_ERROR(transport_->Share(WorkerId(right), key(self().value), mine));
+  const size_t mine = round.bytes(shards_.layouts[self().value]);
+  if (all > 1 && mine > 0) {
+    RZ_RETURN_IF_ERROR(Send(right, key(self().value), mine_[round.block], mine));
   }
   for (int hops = 1; hops < all; ++hops) {
     const int shard = (self().value + all - hops) % all;
-    const size_t bytes = round.bytes(shard);
+    const StageLayout& layout = shards_.layouts[shard];
+    const size_t bytes = round.bytes(layout);
     if (bytes == 0) continue;
-    RZ_ASSIGN_OR_RETURN(SharedBuffer payload,
-                        Receive<SharedBuffer>(WorkerId(left), key(shard), bytes,
-                                              absl::StrCat("shard ", shard, round.what)));
-    if (right != shard) {
-      RZ_RETURN_IF_ERROR(transport_->Share(WorkerId(right), key(shard), payload));
-    }
-    round.show(shard, payload.data());
+    Block& block = passing_[++passed_ % 2];
+    RZ_RETURN_IF_ERROR(AwaitFree(block));
+    const std::span<std::byte> into = block.First(bytes);
+    RZ_RETURN_IF_ERROR(Receive(left, key(shard), into, absl::StrCat("shard ", shard, round.what)));
+    if (right.value != shard) RZ_RETURN_IF_ERROR(Send(right, key(shard), block, bytes));
+    const Place lent = {WorkerId(shard), MemoryUse::kParameters, OffsetsOf(layout)[round.block]};
+    RZ_ASSIGN_OR_RETURN(const std::byte* const payload, PayloadIn(into, lent, bytes));
+    round.show(shard, payload);
   }
   return absl::OkStatus();
 }
 
 absl::Status ShardRing::Spread(
-    const SharedBuffer& mine, int64_t update,
-    const std::function<void(int shard, const std::byte* parameters)>& show) {
-  const auto bytes = [this](int shard) {
-    return static_cast<size_t>(shards_.layouts[shard].parameter_bytes);
-  };
-  return SendAround(mine, {.kind = kVersions,
-                           .update = update,
-                           .what = absl::StrCat(" after update ", update),
-                           .bytes = bytes,
-                           .show = show});
+    int64_t update, const std::function<void(int shard, const std::byte* parameters)>& show) {
+  return SendAround({.kind = kVersions,
+                     .update = update,
+                     .what = absl::StrCat(" after update ", update),
+                     .block = static_cast<int>(update % 2),
+                     .bytes = VersionBytes,
+                     .show = show});
 }
 
 absl::StatusOr<std::vector<std::vector<double>>> ShardRing::SpreadSquares(
     std::span<const double> mine, int64_t update) {
   std::vector<std::vector<double>> squares(static_cast<size_t>(workers()));
   squares[self().value].assign(mine.begin(), mine.end());
-  SharedBuffer sent;
-  if (workers() > 1 && !mine.empty()) {
-    RZ_ASSIGN_OR_RETURN(
-        Buffer memory,
-        AllocateWhenFree(
-            [&] { return transport_->Allocate(mine.size_bytes(), MemoryUse::kParameters); },
-            absl::StrCat("the others to let go of its squares before update ", update)));
-    std::memcpy(memory.data(), mine.data(), mine.size_bytes());
-    sent = std::move(memory).Seal();
+  if (!mine.empty()) {
+    std::memcpy(mine_[kSquaresBlock].memory.data(), mine.data(), mine.size_bytes());
   }
-  const auto bytes = [this](int shard) { return SquaresBytes(shards_.layouts[shard]); };
   const auto show = [&](int shard, const std::byte* payload) {
-    squares[shard].resize(bytes(shard) / sizeof(double));
-    std::memcpy(squares[shard].data(), payload, bytes(shard));
+    const size_t bytes = SquaresBytes(shards_.layouts[shard]);
+    squares[shard].resize(bytes / sizeof(double));
+    std::memcpy(squares[shard].data(), payload, bytes);
   };
-  RZ_RETURN_IF_ERROR(SendAround(sent, {.kind = kSquares,
-                                       .update = update,
-                                       .what = absl::StrCat("'s squares in update ", update),
-                                       .bytes = bytes,
-                                       .show = show}));
+  RZ_RETURN_IF_ERROR(SendAround({.kind = kSquares,
+                                 .update = update,
+                                 .what = absl::StrCat("'s squares in update ", update),
+                                 .block = kSquaresBlock,
+                                 .bytes = SquaresBytes,
+                                 .show = show}));
   return squares;
 }
 

@@ -1,26 +1,33 @@
 // ShardRing: gradient sums travel to their owners and updated shards around the ring, message by
 // message, for an optimizer that stands alone.
 //
-//   TransportOptions needs = ShardRing::Needs(shards, WorkerId(1));
-//   ShardRing ring(shards, std::move(transport), std::chrono::minutes(10));
-//   RZ_ASSIGN_OR_RETURN(Buffer sum, ring.TakeSum(shard, turn));    // of the micro-batches before
+//   TransportOptions needs = ShardRing::Needs(shards, WorkerId(1), /*lends=*/true);
+//   RZ_ASSIGN_OR_RETURN(auto ring, ShardRing::Create(shards, std::move(transport), options));
+//   RZ_ASSIGN_OR_RETURN(std::byte* sum, ring->TakeSum(shard, turn));  // of the micro-batches before
 //   … add this worker's …
-//   RZ_RETURN_IF_ERROR(ring.PassSum(shard, turn, std::move(sum)));
+//   RZ_RETURN_IF_ERROR(ring->PassSum(shard, turn));
 //
 // The sum of a shard visits worker 0, 1, …, N-1, then 0 again for the next lap, and retires to its
-// owner after the last: a fixed left fold, the same for any N. A shard's new version is lent to the
-// right neighbour, which passes it on, and so are the squares of a complete sum, for the norm of
-// all. Every wait has a limit and a name; who waits too long ends the ring for all. Not
-// thread-safe.
+// owner after the last: a fixed left fold, the same for any N. A shard's new version goes to the
+// right neighbour, which passes it on, and so do the squares of a complete sum, for the norm of all.
+//
+// On one host memory is lent: sums lie at worker 0, versions and squares at their owner, and
+// messages are words. Elsewhere payload goes from block to block. A block is written again when a
+// complete sum has come: it has something of every worker, so all are done with the update before.
+//
+// Every wait has a limit and a name; who waits too long ends the ring for all. Not thread-safe.
 #ifndef RINGZERO_ZERO_SHARD_RING_H_
 #define RINGZERO_ZERO_SHARD_RING_H_
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -33,6 +40,10 @@ namespace ringzero {
 
 class ShardRing {
  public:
+  struct Options {
+    bool lends = false;  // all workers share memory (p2p/connect.h, SharesMemory)
+    std::chrono::milliseconds wait_timeout = std::chrono::minutes(10);
+  };
   // One visit of the sums.
   struct Turn {
     int64_t update = 0;
@@ -40,60 +51,90 @@ class ShardRing {
     int laps = 1;
   };
 
-  ShardRing(const FlatShards& shards, std::unique_ptr<Transport> transport,
-            std::chrono::milliseconds wait_timeout);
-  // Says goodbye. The caller has dropped its buffers.
+  // `shards` must outlive the ring. ResourceExhausted if the transport has less than Needs.
+  static absl::StatusOr<std::unique_ptr<ShardRing>> Create(const FlatShards& shards,
+                                                           std::unique_ptr<Transport> transport,
+                                                           const Options& options);
+  // Says goodbye.
   ~ShardRing();
 
   // What the transport of a worker needs.
-  static TransportOptions Needs(const FlatShards& shards, WorkerId self);
+  static TransportOptions Needs(const FlatShards& shards, WorkerId self, bool lends);
 
   WorkerId self() const { return transport_->self(); }
   int workers() const { return transport_->workers(); }
 
-  // New memory with an empty sum (gradient_sum.h) for the first micro-batch of an update.
-  absl::StatusOr<Buffer> TakeSum(int shard, const Turn& turn);
-  absl::Status PassSum(int shard, const Turn& turn, Buffer sum);
-  // At its owner, after the last turn.
-  absl::StatusOr<Buffer> TakeCompleteSum(int64_t update);
+  // The sum of a shard, which this worker may add to until it passes it on. An empty one
+  // (gradient_sum.h) for the first micro-batch of an update.
+  absl::StatusOr<std::byte*> TakeSum(int shard, const Turn& turn);
+  absl::Status PassSum(int shard, const Turn& turn);
+  // At its owner, after the last turn; valid until the next update's first TakeSum.
+  absl::StatusOr<const std::byte*> TakeCompleteSum(int64_t update);
 
   // Sends this shard's squares (by trainable parameter; SumSquares) around; all shards', by shard.
   absl::StatusOr<std::vector<std::vector<double>>> SpreadSquares(std::span<const double> mine,
                                                                  int64_t update);
 
-  // Memory for a version of this worker's shard: two of them.
-  absl::StatusOr<Buffer> AllocateVersion();
-  // When nobody else holds it any more.
-  absl::StatusOr<Buffer> Reclaim(SharedBuffer version, int64_t update);
-  // Sends `mine` around (empty: this worker has no shard), and shows all other shards' as they
-  // come.
-  absl::Status Spread(const SharedBuffer& mine, int64_t update,
+  // Where the version of this worker's shard lies that update `update` reads; two of them take
+  // turns. Null: the shard is empty.
+  std::byte* Version(int64_t update);
+  // Sends that version around, and shows all other shards' as they come.
+  absl::Status Spread(int64_t update,
                       const std::function<void(int shard, const std::byte* parameters)>& show);
 
   // Ends the ring for all workers with `why`.
   void Abort(const absl::Status& why) { transport_->Abort(why); }
 
  private:
+  struct Event;
+  // A block that messages come into, or are sent from.
+  struct Block {
+    Buffer memory;
+    std::shared_ptr<Event> leaves;  // what was sent from it; null: nothing was
+    std::span<std::byte> First(size_t bytes) const {
+      return memory ? memory.as<std::byte>().first(bytes) : std::span<std::byte>();
+    }
+  };
+  // Memory of `home` that it lends.
+  struct Place {
+    WorkerId home;
+    MemoryUse use = MemoryUse::kSums;
+    size_t offset = 0;
+  };
   // What goes all the way around, of every shard that has any.
   struct Round {
     uint8_t kind = 0;
     int64_t update = 0;
     std::string what;  // in waits: "shard 2<what>"
-    std::function<size_t(int shard)> bytes;
+    int block = 0;     // of its owner's, in mine_
+    std::function<size_t(const StageLayout&)> bytes;
     std::function<void(int shard, const std::byte* payload)> show;
   };
-  absl::Status SendAround(const SharedBuffer& mine, const Round& round);
-  // Waits until what was allocated before is dropped, here or elsewhere: `whose`, in words.
-  absl::StatusOr<Buffer> AllocateWhenFree(const std::function<absl::StatusOr<Buffer>()>& allocate,
-                                          const std::string& whose);
-  template <typename Handle>
-  absl::StatusOr<Handle> Receive(WorkerId from, MessageKey key, size_t bytes,
-                                 const std::string& what);
-  absl::Status TooLong(const std::string& what);
+
+  ShardRing(const FlatShards& shards, std::unique_ptr<Transport> transport, const Options& options);
+  absl::Status Allocate();
+  absl::Status SendAround(const Round& round);
+  // The block's payload goes to `to`, or a word about it.
+  absl::Status Send(WorkerId to, MessageKey key, Block& block, size_t bytes);
+  absl::Status Receive(WorkerId from, MessageKey key, std::span<std::byte> into,
+                       const std::string& what);
+  // Until what was sent from the block has left.
+  absl::Status AwaitFree(Block& block);
+  absl::Status Await(Event& event, const std::string& what, const std::string& too_long);
+  // What has come: in `into`, or lent.
+  absl::StatusOr<std::byte*> PayloadIn(std::span<std::byte> into, const Place& lent, size_t bytes);
+  Place PlaceOfSum(int shard) const;
 
   const FlatShards& shards_;
   const std::unique_ptr<Transport> transport_;
-  const std::chrono::milliseconds wait_timeout_;
+  const Options options_;
+  std::array<Block, 3> mine_;      // two versions, and squares
+  std::vector<Buffer> lent_sums_;  // at worker 0, by shard
+  // Without loans: what comes from others. Two blocks take turns.
+  std::array<Block, 2> sums_, passing_;
+  Block complete_;
+  int64_t sums_taken_ = 0, passed_ = 0;
+  std::map<std::pair<WorkerId, MemoryUse>, MappedMemory> lent_;  // that is known
 };
 
 }  // namespace ringzero

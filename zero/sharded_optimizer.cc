@@ -57,42 +57,46 @@ absl::StatusOr<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::Create(
   if (workers == 1) {
     RZ_RETURN_IF_ERROR(good);
     RZ_ASSIGN_OR_RETURN(auto transports,
-                        CreateLocalTransports({ShardRing::Needs(*shards, WorkerId(0))}));
-    return CreateOver(std::move(options), std::move(values), std::move(transports[0]));
+                        CreateLocalTransports({ShardRing::Needs(*shards, WorkerId(0), true)}));
+    return CreateOver(std::move(options), std::move(values), std::move(transports[0]), true);
   }
   if (!good.ok()) {
     Disagree(job->seat, good);
     return good;
   }
   RZ_RETURN_IF_ERROR(Agree(job->seat, AgreementOf(options)));
-  TransportOptions needs = ShardRing::Needs(*shards, job->seat.self);
+  RZ_ASSIGN_OR_RETURN(const bool lends, SharesMemory(job->transport, job->seat.hosts));
+  TransportOptions needs = ShardRing::Needs(*shards, job->seat.self, lends);
   needs.peer_timeout = job->peer_timeout;
   RZ_ASSIGN_OR_RETURN(Connection made, Connect(job->seat, {.transport = job->transport,
                                                            .options = std::move(needs),
                                                            .take_endpoint = job->take_endpoint}));
-  return CreateOver(std::move(options), std::move(values), std::move(made.transport));
+  return CreateOver(std::move(options), std::move(values), std::move(made.transport), lends);
 }
 
 absl::StatusOr<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::CreateOver(
     ShardedOptimizerOptions options, std::vector<float*> values,
-    std::unique_ptr<Transport> transport) {
-  RZ_ASSIGN_OR_RETURN(FlatShards shards,
+    std::unique_ptr<Transport> transport, bool lends) {
+  RZ_ASSIGN_OR_RETURN(FlatShards made_shards,
                       FlatShards::Make(options.parameters, transport->workers()));
-  RZ_RETURN_IF_ERROR(Check(options, values, shards));
-  std::unique_ptr<ShardedOptimizer> made(
-      new ShardedOptimizer(std::move(options), std::move(values),
-                           std::make_unique<FlatShards>(std::move(shards)), std::move(transport)));
+  RZ_RETURN_IF_ERROR(Check(options, values, made_shards));
+  auto shards = std::make_unique<FlatShards>(std::move(made_shards));
+  RZ_ASSIGN_OR_RETURN(auto ring,
+                      ShardRing::Create(*shards, std::move(transport),
+                                        {.lends = lends, .wait_timeout = options.wait_timeout}));
+  std::unique_ptr<ShardedOptimizer> made(new ShardedOptimizer(std::move(options), std::move(values),
+                                                              std::move(shards), std::move(ring)));
   RZ_RETURN_IF_ERROR(made->ShareInitialValues());
   return made;
 }
 
 ShardedOptimizer::ShardedOptimizer(ShardedOptimizerOptions options, std::vector<float*> values,
                                    std::unique_ptr<FlatShards> shards,
-                                   std::unique_ptr<Transport> transport)
+                                   std::unique_ptr<ShardRing> ring)
     : options_(std::move(options)),
       values_(std::move(values)),
       shards_(std::move(shards)),
-      ring_(std::make_unique<ShardRing>(*shards_, std::move(transport), options_.wait_timeout)) {
+      ring_(std::move(ring)) {
   optimizer_ = std::make_unique<StageOptimizer>(options_.optimizer, mine());
   if (optimizer_->scratch_bytes() > 0) {
     scratch_ = MakeHeapBuffer(static_cast<size_t>(optimizer_->scratch_bytes()));
@@ -102,23 +106,18 @@ ShardedOptimizer::ShardedOptimizer(ShardedOptimizerOptions options, std::vector<
   }
 }
 
-ShardedOptimizer::~ShardedOptimizer() {
-  now_.Reset();
-  before_.Reset();
-}
-
 absl::Status ShardedOptimizer::ShareInitialValues() {
-  if (mine().parameter_bytes > 0) {
-    RZ_ASSIGN_OR_RETURN(Buffer first, ring_->AllocateVersion());
-    for (size_t i = 0; i < values_.size(); ++i) {
-      const FlatShards::Place place = shards_->places[i];
-      if (place.shard != self().value) continue;
-      const ParameterSpec& spec = mine().parameters[place.parameter];
-      std::memcpy(first.data() + spec.offset_bytes, values_[i], spec.numel * sizeof(float));
+  for (size_t i = 0; i < values_.size(); ++i) {
+    const FlatShards::Place place = shards_->places[i];
+    if (place.shard != self().value) continue;
+    const ParameterSpec& spec = mine().parameters[place.parameter];
+    // Both: where nothing is trained, no update writes the second.
+    for (const int64_t update : {0, 1}) {
+      std::memcpy(ring_->Version(update) + spec.offset_bytes, values_[i],
+                  spec.numel * sizeof(float));
     }
-    now_ = std::move(first).Seal();
   }
-  return ring_->Spread(now_, 0, [this](int shard, const std::byte* from) { Show(shard, from); });
+  return ring_->Spread(0, [this](int shard, const std::byte* from) { Show(shard, from); });
 }
 
 void ShardedOptimizer::Show(int shard, const std::byte* parameters) {
@@ -143,22 +142,17 @@ absl::Status ShardedOptimizer::AddGradients(std::span<const float* const> gradie
   for (int shard = 0; shard < shards_->count(); ++shard) {
     const StageLayout& layout = shards_->layouts[shard];
     if (layout.sum_bytes == 0) continue;
-    RZ_ASSIGN_OR_RETURN(Buffer sum, ring_->TakeSum(shard, turn));
+    RZ_ASSIGN_OR_RETURN(std::byte* const sum, ring_->TakeSum(shard, turn));
     for (size_t i = 0; i < gradients.size(); ++i) {
       const FlatShards::Place place = shards_->places[i];
       const bool adds = place.shard == shard && gradients[i] != nullptr &&
                         layout.parameters[place.parameter].trainable;
-      if (adds) AddContribution(layout, place.parameter, gradients[i], sum.data());
+      if (adds) AddContribution(layout, place.parameter, gradients[i], sum);
     }
-    RZ_RETURN_IF_ERROR(ring_->PassSum(shard, turn, std::move(sum)));
+    RZ_RETURN_IF_ERROR(ring_->PassSum(shard, turn));
   }
   ++lap_;
   return absl::OkStatus();
-}
-
-absl::StatusOr<Buffer> ShardedOptimizer::NextVersion() {
-  if (!before_) return ring_->AllocateVersion();
-  return ring_->Reclaim(std::exchange(before_, SharedBuffer()), update_);
 }
 
 absl::Status ShardedOptimizer::Step() {
@@ -167,36 +161,33 @@ absl::Status ShardedOptimizer::Step() {
                               " micro-batches");
   }
   const double divisor = static_cast<double>(ring_->workers()) * options_.micro_batches;
-  Buffer sum;
+  const std::byte* sum = nullptr;
   if (mine().sum_bytes > 0) {
     RZ_ASSIGN_OR_RETURN(sum, ring_->TakeCompleteSum(update_));
   }
   if (options_.optimizer.max_norm > 0) {
     RZ_ASSIGN_OR_RETURN(norm_, Norm(sum, divisor));
   }
-  if (sum) {
-    RZ_ASSIGN_OR_RETURN(Buffer out, NextVersion());
+  if (sum != nullptr) {
+    std::byte* const made = ring_->Version(update_ + 1);
     RunBlocks({.iteration = update_,
                .divisor = divisor,
                .clip = ClipFactor(norm_, options_.optimizer.max_norm),
-               .theta = now_.data(),
-               .sum = sum.data(),
+               .theta = ring_->Version(update_),
+               .sum = sum,
                .scratch = scratch_ ? scratch_.data() : nullptr},
-              out.data());
-    sum.Reset();  // worker 0 begins the next one in it
-    before_ = std::exchange(now_, std::move(out).Seal());
-    Show(self().value, now_.data());
+              made);
+    Show(self().value, made);
   }
   ++update_;
   lap_ = 0;
-  return ring_->Spread(now_, update_,
-                       [this](int shard, const std::byte* from) { Show(shard, from); });
+  return ring_->Spread(update_, [this](int shard, const std::byte* from) { Show(shard, from); });
 }
 
-absl::StatusOr<double> ShardedOptimizer::Norm(const Buffer& sum, double divisor) {
+absl::StatusOr<double> ShardedOptimizer::Norm(const std::byte* sum, double divisor) {
   std::vector<double> mine_squares;
-  if (sum) {
-    SumSquares squares(mine(), sum.data(), nullptr);
+  if (sum != nullptr) {
+    SumSquares squares(mine(), sum, nullptr);
     while (squares.Step()) {
     }
     mine_squares = squares.values();

@@ -64,11 +64,10 @@ class ShardedOptimizer {
   static absl::StatusOr<std::unique_ptr<ShardedOptimizer>> Create(
       ShardedOptimizerOptions options, std::vector<float*> values,
       const std::optional<ShardJob>& job = std::nullopt);
-  // Over a transport that has ShardRing::Needs.
+  // Over a transport that has ShardRing::Needs for `lends` (ShardRing::Options).
   static absl::StatusOr<std::unique_ptr<ShardedOptimizer>> CreateOver(
       ShardedOptimizerOptions options, std::vector<float*> values,
-      std::unique_ptr<Transport> transport);
-  ~ShardedOptimizer();
+      std::unique_ptr<Transport> transport, bool lends);
 
   // One micro-batch, by parameter; null: it has none. Undivided, of the micro-batch's own loss.
   // FailedPrecondition when the update is already complete.
@@ -100,12 +99,11 @@ class ShardedOptimizer {
 
  private:
   ShardedOptimizer(ShardedOptimizerOptions options, std::vector<float*> values,
-                   std::unique_ptr<FlatShards> shards, std::unique_ptr<Transport> transport);
+                   std::unique_ptr<FlatShards> shards, std::unique_ptr<ShardRing> ring);
   const StageLayout& mine() const { return shards_->layouts[self().value]; }
   absl::Status ShareInitialValues();
-  absl::StatusOr<Buffer> NextVersion();
-  // Of all shards; `sum` is this worker's.
-  absl::StatusOr<double> Norm(const Buffer& sum, double divisor);
+  // Of all shards; `sum` is this worker's, or null.
+  absl::StatusOr<double> Norm(const std::byte* sum, double divisor);
   void RunBlocks(const UpdateInput& input, std::byte* out);
   // From a shard into the parameters.
   void Show(int shard, const std::byte* parameters);
@@ -117,7 +115,6 @@ class ShardedOptimizer {
   std::unique_ptr<StageOptimizer> optimizer_;
   std::vector<std::unique_ptr<WorkerPool>> pools_;  // none: one thread, the caller's
   Buffer scratch_;
-  SharedBuffer now_, before_;  // versions of this worker's shard
   int64_t update_ = 0;
   int lap_ = 0;
   double norm_ = 0;

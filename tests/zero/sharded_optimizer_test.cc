@@ -142,10 +142,10 @@ std::vector<float*> PointersTo(Values& values) {
 }
 
 std::vector<Worker> RunWorkers(const OptimizerOptions& options, int workers, int laps, int threads,
-                               const MakeTransports& make) {
+                               const MakeTransports& make, bool lends) {
   const FlatShards shards = *FlatShards::Make(Model(), workers);
   std::vector<TransportOptions> needs;
-  for (int w = 0; w < workers; ++w) needs.push_back(ShardRing::Needs(shards, WorkerId(w)));
+  for (int w = 0; w < workers; ++w) needs.push_back(ShardRing::Needs(shards, WorkerId(w), lends));
   auto transports = *make(needs);
   std::vector<Worker> results(static_cast<size_t>(workers));
   std::vector<std::thread> running;
@@ -153,8 +153,9 @@ std::vector<Worker> RunWorkers(const OptimizerOptions& options, int workers, int
     running.emplace_back([&, w] {
       Worker& mine = results[w];
       mine.values = Random(1);
-      auto optimizer = ShardedOptimizer::CreateOver(
-          OptionsOf(options, laps, threads), PointersTo(mine.values), std::move(transports[w]));
+      auto optimizer =
+          ShardedOptimizer::CreateOver(OptionsOf(options, laps, threads), PointersTo(mine.values),
+                                       std::move(transports[w]), lends);
       mine.status = optimizer.ok() ? Train(**optimizer, workers, laps, mine) : optimizer.status();
     });
   }
@@ -183,13 +184,15 @@ TEST(ShardedOptimizerTest, GivesTheBitsOfOneLoop) {
       const MakeTransports make = workers == 3
                                       ? Delayed(ShmTransports(), 7, std::chrono::microseconds(300))
                                       : LocalTransports();
-      std::map<std::string, int> states;
-      for (Worker& worker : RunWorkers(options, workers, laps, workers, make)) {
-        ASSERT_TRUE(worker.status.ok()) << worker.status;
-        EXPECT_EQ(worker.values, wanted);
-        states.merge(worker.states);
+      for (const bool lends : {false, true}) {
+        std::map<std::string, int> states;
+        for (Worker& worker : RunWorkers(options, workers, laps, workers, make, lends)) {
+          ASSERT_TRUE(worker.status.ok()) << worker.status;
+          EXPECT_EQ(worker.values, wanted) << lends;
+          states.merge(worker.states);
+        }
+        EXPECT_EQ(states.size(), 5u);  // all that train, each at one worker
       }
-      EXPECT_EQ(states.size(), 5u);  // all that train, each at one worker
     }
   }
 }
@@ -205,10 +208,12 @@ TEST(ShardedOptimizerTest, ClipsByTheNormOfAll) {
     const MakeTransports make = workers == 2
                                     ? ShmTransports()
                                     : Delayed(LocalTransports(), 3, std::chrono::microseconds(200));
-    for (const Worker& worker : RunWorkers(options, workers, laps, 1, make)) {
-      ASSERT_TRUE(worker.status.ok()) << worker.status;
-      EXPECT_EQ(worker.values, wanted);
-      EXPECT_NEAR(worker.norm, 123, 5);
+    for (const bool lends : {false, true}) {
+      for (const Worker& worker : RunWorkers(options, workers, laps, 1, make, lends)) {
+        ASSERT_TRUE(worker.status.ok()) << worker.status;
+        EXPECT_EQ(worker.values, wanted) << lends;
+        EXPECT_NEAR(worker.norm, 123, 5);
+      }
     }
   }
 }
@@ -216,7 +221,7 @@ TEST(ShardedOptimizerTest, ClipsByTheNormOfAll) {
 // Of two workers.
 std::vector<std::unique_ptr<Transport>> TransportsOf(const FlatShards& shards) {
   return *LocalTransports()(
-      {ShardRing::Needs(shards, WorkerId(0)), ShardRing::Needs(shards, WorkerId(1))});
+      {ShardRing::Needs(shards, WorkerId(0), true), ShardRing::Needs(shards, WorkerId(1), true)});
 }
 
 // Who fails tells the others, wherever they wait.
@@ -226,12 +231,12 @@ TEST(ShardedOptimizerTest, OnesEndIsTheEndOfAll) {
   std::thread second([&] {
     Worker mine{.values = Random(1)};
     auto optimizer = ShardedOptimizer::CreateOver(OptionsOf({}, 1, 1), PointersTo(mine.values),
-                                                  std::move(transports[1]));
+                                                  std::move(transports[1]), true);
     other = optimizer.ok() ? Train(**optimizer, 2, 1, mine) : optimizer.status();
   });
   Values values = Random(1);
   RZ_ASSIGN(auto optimizer, ShardedOptimizer::CreateOver(OptionsOf({}, 1, 1), PointersTo(values),
-                                                         std::move(transports[0])));
+                                                         std::move(transports[0]), true));
   optimizer->Abort(absl::DataLossError("bad file"));
   second.join();
   EXPECT_EQ(other, absl::DataLossError("aborted by worker 0: bad file"));
@@ -279,8 +284,10 @@ TEST(ShardedOptimizerTest, WorkersAgreeOnEveryNumber) {
 TEST(ShardedOptimizerTest, AWaitHasALimitAndAName) {
   const FlatShards shards = *FlatShards::Make(Model(), 2);
   auto transports = TransportsOf(shards);
-  ShardRing second(shards, std::move(transports[1]), std::chrono::milliseconds(50));
-  const auto sum = second.TakeSum(0, {.update = 7, .lap = 2, .laps = 3});
+  RZ_ASSIGN(const auto second,
+            ShardRing::Create(shards, std::move(transports[1]),
+                              {.lends = true, .wait_timeout = std::chrono::milliseconds(50)}));
+  const auto sum = second->TakeSum(0, {.update = 7, .lap = 2, .laps = 3});
   EXPECT_EQ(sum.status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(
       sum.status().message(),
@@ -294,9 +301,10 @@ TEST(ShardedOptimizerTest, AWaitHasALimitAndAName) {
 TEST(ShardedOptimizerTest, AGoodbyeEndsAWait) {
   const FlatShards shards = *FlatShards::Make(Model(), 2);
   auto transports = TransportsOf(shards);
-  ShardRing second(shards, std::move(transports[1]), std::chrono::seconds(60));
+  RZ_ASSIGN(const auto second,
+            ShardRing::Create(shards, std::move(transports[1]), {.lends = true}));
   EXPECT_EQ(transports[0]->Close(), absl::OkStatus());
-  const std::string why(second.TakeSum(0, {.update = 7}).status().message());
+  const std::string why(second->TakeSum(0, {.update = 7}).status().message());
   EXPECT_THAT(why, HasSubstr("waiting for the sum of shard 0 in update 7, lap 0: "));
   EXPECT_THAT(why, HasSubstr("goodbye"));
 }
