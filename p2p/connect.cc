@@ -121,12 +121,10 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeNccl(TransportChoice words, const
                                                     ShmEndpoint endpoint, UcxOptions ucx,
                                                     const ConnectRequest& request) {
   const TransportOptions& options = request.options;
-  NcclParts parts = {
-      .news = std::make_shared<LaneNews>(),
-      .lane = {.device = request.gpu.device},
-      .order = request.gpu.long_hops,
-      .received_bytes = options.received_parameter_bytes + options.received_sum_bytes,
-      .word_kinds = request.gpu.word_kinds};
+  NcclParts parts = {.news = std::make_shared<LaneNews>(),
+                     .lane = {.device = request.gpu.device},
+                     .order = request.gpu.long_hops,
+                     .word_kinds = request.gpu.word_kinds};
   RZ_ASSIGN_OR_RETURN(parts.words, Make(words, seat, std::move(endpoint), std::move(ucx),
                                         {.options = LaneWordsOptions(options, parts.news)}));
   return CreateNcclTransport(seat, std::move(parts), options);

@@ -50,25 +50,15 @@ class FaultyTransport final : public TransportDecorator {
   }
 
   std::string name() const override { return absl::StrCat("faulty ", inner().name()); }
-  absl::Status Share(WorkerId to, MessageKey key, SharedBuffer buffer) override {
-    return Send({.to = to, .key = key, .shared = std::move(buffer)});
-  }
   absl::Status Send(WorkerId to, MessageKey key, std::span<const std::byte> block,
                     Done sent) override {
     return Send({.to = to, .key = key, .block = block, .sent = std::move(sent)});
   }
   absl::Status Post(WorkerId from, MessageKey key, std::span<std::byte> block,
                     Done arrived) override;
-  absl::Status Give(WorkerId to, MessageKey key, Buffer buffer) override {
-    return Send({.to = to, .key = key, .owned = std::move(buffer)});
-  }
   absl::Status SendWord(WorkerId to, MessageKey key) override {
     return Send({.to = to, .key = key});
   }
-  absl::Status ExpectShared(WorkerId from, MessageKey key, size_t bytes,
-                            SharedArrival arrival) override;
-  absl::Status ExpectOwned(WorkerId from, MessageKey key, size_t bytes,
-                           OwnedArrival arrival) override;
   void Abort(const absl::Status& why) override {
     inner().Abort(why);  // first: it is what the senders of the queue are told
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -87,10 +77,8 @@ class FaultyTransport final : public TransportDecorator {
   struct Message {
     WorkerId to;
     MessageKey key;
-    SharedBuffer shared = SharedBuffer();  // one of the three; a word has none
-    Buffer owned = Buffer();
     std::span<const std::byte> block = {};
-    Done sent = nullptr;
+    Done sent = nullptr;  // null: it is a word
   };
   // A message from block to block that goes nowhere.
   struct Withheld {
@@ -153,12 +141,8 @@ absl::Status FaultyTransport::Send(Message message) {
 }
 
 absl::Status FaultyTransport::SendNow(Message message) {
-  if (message.owned) return inner().Give(message.to, message.key, std::move(message.owned));
-  if (!message.block.empty()) {
-    return inner().Send(message.to, message.key, message.block, std::move(message.sent));
-  }
-  if (!message.shared) return inner().SendWord(message.to, message.key);
-  return inner().Share(message.to, message.key, std::move(message.shared));
+  if (message.sent == nullptr) return inner().SendWord(message.to, message.key);
+  return inner().Send(message.to, message.key, message.block, std::move(message.sent));
 }
 
 Clock::time_point FaultyTransport::DueTime(const Message& message) {
@@ -189,30 +173,6 @@ absl::Status FaultyTransport::Post(WorkerId from, MessageKey key, std::span<std:
     arrived(came);
   };
   return inner().Post(from, key, block, std::move(flip));
-}
-
-absl::Status FaultyTransport::ExpectShared(WorkerId from, MessageKey key, size_t bytes,
-                                           SharedArrival arrival) {
-  auto flip = [this, arrival = std::move(arrival)](absl::StatusOr<SharedBuffer> got) {
-    if (got.ok() && Flips()) {
-      // Others read the same memory: this worker alone sees the damage.
-      Buffer copy = MakeHeapBuffer(got->size());
-      std::memcpy(copy.data(), got->data(), copy.size());
-      FlipABit(copy.as<std::byte>());
-      got = std::move(copy).Seal();
-    }
-    arrival(std::move(got));
-  };
-  return inner().ExpectShared(from, key, bytes, std::move(flip));
-}
-
-absl::Status FaultyTransport::ExpectOwned(WorkerId from, MessageKey key, size_t bytes,
-                                          OwnedArrival arrival) {
-  auto flip = [this, arrival = std::move(arrival)](absl::StatusOr<Buffer> got) {
-    if (got.ok() && Flips()) FlipABit(got->as<std::byte>());
-    arrival(std::move(got));
-  };
-  return inner().ExpectOwned(from, key, bytes, std::move(flip));
 }
 
 void FaultyTransport::DropQueue() {

@@ -26,25 +26,13 @@ constexpr size_t kEventsPerPeer = 32;       // come at once without growth
 constexpr uint32_t kIdlePollsPerTurn = 16;  // the clock is looked at once in so many
 
 struct Event {
-  enum class Kind {
-    kParcel,
-    kBlock,
-    kTaken,
-    kCredit,
-    kAbort,
-    kGoodbye,
-    kDisconnect,
-    kQuestion,
-    kAnswer
-  };
+  enum class Kind { kBlock, kWord, kTaken, kAbort, kGoodbye, kDisconnect, kQuestion, kAnswer };
   Kind kind;
   WorkerId from;
-  Parcel parcel;                        // kParcel
-  uint8_t credit_kind = 0;              // kCredit
+  BlockMessage block = {};              // kBlock, kWord; kTaken: its kind and number
   absl::Status why = absl::OkStatus();  // kAbort
   uint64_t number = 0;                  // kQuestion, kAnswer
   std::string text = {};                // likewise
-  BlockMessage block = {};              // kBlock; kTaken: its kind and number
 };
 
 // Where other workers put events for one worker. Thread-safe.
@@ -109,9 +97,6 @@ class LocalWire final : public Wire {
   LocalWire(WorkerId self, std::shared_ptr<Inboxes> inboxes)
       : self_(self), inboxes_(std::move(inboxes)) {}
 
-  void SendParcel(WorkerId to, Parcel parcel) override {
-    Push(to, {Event::Kind::kParcel, self_, std::move(parcel)});
-  }
   bool SendBlock(WorkerId to, const BlockMessage& message) override {
     Push(to, {.kind = Event::Kind::kBlock, .from = self_, .block = message});
     return false;
@@ -121,11 +106,12 @@ class LocalWire final : public Wire {
     Push(from, {.kind = Event::Kind::kTaken, .from = self_, .block = message});
     return true;
   }
-  void SendCredit(WorkerId to, uint8_t kind) override {
-    Push(to, {Event::Kind::kCredit, self_, {}, kind});
+  bool HasWords() const override { return true; }
+  void SendWord(WorkerId to, MessageKey key) override {
+    Push(to, {Event::Kind::kWord, self_, {.key = key}});
   }
   void SendAbort(WorkerId to, const absl::Status& why) override {
-    Push(to, {Event::Kind::kAbort, self_, {}, 0, why});
+    Push(to, {Event::Kind::kAbort, self_, {}, why});
   }
   void SendGoodbye(WorkerId to) override { Push(to, {Event::Kind::kGoodbye, self_, {}}); }
   void SendQuestion(WorkerId to, uint64_t number, const std::string& question) override {
@@ -151,16 +137,14 @@ class LocalWire final : public Wire {
   const std::shared_ptr<Inboxes> inboxes_;
 };
 
-// The arenas of all workers, by worker and MemoryUse. They live as long as any of these: words lend
-// their memory uncounted.
-using Memories = std::vector<std::array<ArenaPtr, 2>>;
+// Of all workers, by worker. They live as long as any of these: words lend their memory.
+using Memories = std::vector<Arenas>;
 
 class LocalTransport final : public MailboxTransport {
  public:
   LocalTransport(std::shared_ptr<Mailbox> mailbox, std::shared_ptr<LocalWire> wire,
-                 std::array<ArenaPtr, 2> arenas, std::shared_ptr<const Memories> memories,
-                 Heartbeat heartbeat)
-      : MailboxTransport(std::move(mailbox), std::move(arenas[0]), std::move(arenas[1])),
+                 std::shared_ptr<const Memories> memories, Heartbeat heartbeat)
+      : MailboxTransport(mailbox, (*memories)[mailbox->self().value]),
         wire_(std::move(wire)),
         memories_(std::move(memories)),
         heartbeat_(std::move(heartbeat)) {}
@@ -183,7 +167,7 @@ class LocalTransport final : public MailboxTransport {
   ~LocalTransport() override {
     const bool polled = !thread_.joinable();
     const Deadline end(kDrainLimit);
-    while (polled && mailbox().waits_for_credit() && !end.over()) {
+    while (polled && mailbox().waits_to_leave() && !end.over()) {
       Turn(std::min(heartbeat_.next(), Clock::now() + end.Look()));
     }
     mailbox().Shutdown(kDrainLimit);
@@ -209,9 +193,6 @@ class LocalTransport final : public MailboxTransport {
   }
 
  private:
-  bool CanCarry(BufferCell*) const override { return true; }
-  bool HasWords() const override { return true; }
-
   // Waits for events until `until`, handles them, and beats; false when stopped.
   bool Turn(Clock::time_point until) {
     const bool running = wire_->inbox().Take(events_, until);
@@ -225,7 +206,6 @@ class LocalTransport final : public MailboxTransport {
 
   void Handle(Event& event) {
     switch (event.kind) {
-      case Event::Kind::kParcel: return mailbox().OnParcel(event.from, std::move(event.parcel));
       case Event::Kind::kBlock: {
         const absl::Status taken = mailbox().OnNextBlock(event.from, std::move(event.block));
         if (!taken.ok()) mailbox().Fail(taken);
@@ -233,7 +213,7 @@ class LocalTransport final : public MailboxTransport {
       }
       case Event::Kind::kTaken:
         return mailbox().OnSent(event.from, event.block.key.kind, event.block.number);
-      case Event::Kind::kCredit: return mailbox().OnCredit(event.from, event.credit_kind, 1);
+      case Event::Kind::kWord: return mailbox().OnWord(event.from, event.block.key);
       case Event::Kind::kAbort: return mailbox().OnAbort(event.from, event.why);
       case Event::Kind::kGoodbye: return mailbox().OnGoodbye(event.from);
       case Event::Kind::kDisconnect: return mailbox().OnDisconnect(event.from);
@@ -244,7 +224,7 @@ class LocalTransport final : public MailboxTransport {
     }
   }
 
-  const std::shared_ptr<LocalWire> wire_;  // shared with the mailbox, which handles keep alive
+  const std::shared_ptr<LocalWire> wire_;  // shared with the mailbox
   const std::shared_ptr<const Memories> memories_;
   Heartbeat heartbeat_;        // the message thread's, as the next two
   std::vector<Event> events_;  // kept, so that its memory is used again
@@ -267,36 +247,18 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> CreateLocalTransports(
     mailboxes.push_back(
         std::make_shared<Mailbox>(WorkerId(w), workers, options[w].on_failure, wires[w]));
   }
-  for (int to = 0; to < workers; ++to) {
-    RZ_ASSIGN_OR_RETURN(const std::vector<int> slots, ResolveSlots(options[to]));
-    RZ_RETURN_IF_ERROR(CheckPeerTimeout(options[to]));
-    if (options[to].memory != MemoryKind::kHost) {
-      return absl::InvalidArgumentError("local carries memory of the host, not of a GPU");
-    }
-    for (int from = 0; from < workers; ++from) {
-      for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
-        mailboxes[from]->OnCredit(WorkerId(to), static_cast<uint8_t>(kind), slots[kind]);
-      }
-    }
-  }
-  const PayloadMemory memory = HostMemory();
-  std::vector<std::array<ArenaPtr, 2>> arenas(workers);
-  for (int w = 0; w < workers; ++w) {
-    const TransportOptions& each = options[w];
-    RZ_ASSIGN_OR_RETURN(
-        arenas[w][0], MakeArena(WorkerId(w), memory, MemoryUse::kParameters, each.parameter_bytes));
-    RZ_ASSIGN_OR_RETURN(arenas[w][1],
-                        MakeArena(WorkerId(w), memory, MemoryUse::kSums, each.sum_bytes));
-  }
   auto memories = std::make_shared<Memories>(workers);
   for (int w = 0; w < workers; ++w) {
-    for (const size_t use : {0, 1}) (*memories)[w][use] = arenas[w][use]->Again();
+    RZ_RETURN_IF_ERROR(CheckPeerTimeout(options[w]));
+    if (options[w].memory != MemoryKind::kHost) {
+      return absl::InvalidArgumentError("local carries memory of the host, not of a GPU");
+    }
+    RZ_ASSIGN_OR_RETURN((*memories)[w], MakeArenas(WorkerId(w), HostMemory(), options[w]));
   }
   std::vector<std::unique_ptr<Transport>> transports;
   for (int w = 0; w < workers; ++w) {
-    auto transport =
-        std::make_unique<LocalTransport>(mailboxes[w], wires[w], std::move(arenas[w]), memories,
-                                         Heartbeat(WorkerId(w), board, {options[w].peer_timeout}));
+    auto transport = std::make_unique<LocalTransport>(
+        mailboxes[w], wires[w], memories, Heartbeat(WorkerId(w), board, {options[w].peer_timeout}));
     transport->Reserve(kEventsPerPeer * static_cast<size_t>(workers));
     if (options[w].progress == ProgressMode::kThread) transport->StartThread();
     transports.push_back(std::move(transport));

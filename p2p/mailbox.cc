@@ -1,6 +1,7 @@
-// Matches what arrives with what is expected, spends credit, ends once.
+// Matches what arrives with what is expected, and ends once.
 #include "p2p/mailbox.h"
 
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,32 +9,24 @@
 #include "base/status.h"
 #include "p2p/deadline.h"
 #include "p2p/failure.h"
-#include "p2p/slot_cell.h"
 
 namespace ringzero {
 namespace {
 
 constexpr size_t kReadyPerPeer = 16;  // so many messages wait for their callbacks without growth
+// A peer may be so many messages ahead of what is expected here.
+constexpr uint32_t kMostAhead = 1 << 16;
+
+std::string Describe(WorkerId worker, const char* what, MessageKey key, bool is_word,
+                     size_t bytes) {
+  return absl::StrCat("worker ", worker.value, " ", what, " ", ToString(key), ", ",
+                      is_word ? "a word" : absl::StrCat(bytes, " bytes"));
+}
 
 }  // namespace
 
 std::string ToString(MessageKey key) {
   return absl::StrCat("kind ", static_cast<int>(key.kind), ", tag ", key.tag);
-}
-
-absl::StatusOr<std::vector<int>> ResolveSlots(const TransportOptions& options) {
-  std::vector<int> slots = options.slots;
-  if (slots.empty() || slots.size() > kMaxMessageKinds) {
-    return InvalidArgument("slots has ", slots.size(), " entries; 1 to ", kMaxMessageKinds,
-                           " can be given");
-  }
-  slots.resize(kMaxMessageKinds, slots.back());
-  for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
-    if (slots[kind] < 1) {
-      return InvalidArgument("kind ", kind, " has ", slots[kind], " slots; at least 1 is needed");
-    }
-  }
-  return slots;
 }
 
 absl::Status CheckPeerTimeout(const TransportOptions& options) {
@@ -44,11 +37,7 @@ absl::Status CheckPeerTimeout(const TransportOptions& options) {
 
 Mailbox::Mailbox(WorkerId self, int workers, std::function<void(const absl::Status&)> on_failure,
                  std::shared_ptr<Wire> wire)
-    : self_(self),
-      wire_(std::move(wire)),
-      slot_cells_(sizeof(SlotCell)),
-      on_failure_(std::move(on_failure)),
-      peers_(workers) {
+    : self_(self), wire_(std::move(wire)), on_failure_(std::move(on_failure)), peers_(workers) {
   stats_.bytes_sent.resize(kMaxMessageKinds);
   stats_.messages_sent.resize(kMaxMessageKinds);
   // How many are ready at once depends on who runs when: not a first time that allocates.
@@ -74,158 +63,188 @@ absl::Status Mailbox::CheckSend(WorkerId to, MessageKey key) const {
                             ") after a goodbye");
 }
 
+absl::Status Mailbox::Send(WorkerId to, MessageKey key, std::span<const std::byte> block,
+                           Done sent) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  RZ_RETURN_IF_ERROR(CheckSend(to, key));
+  NumberedQueue<Sending>& sends = peers_[to.value].channels[key.kind].sends;
+  const uint32_t number = sends.end();
+  Sending& sending = sends.Reach(number);
+  sending = {key, std::move(sent)};
+  stats_.bytes_sent[key.kind] += block.size();
+  ++stats_.messages_sent[key.kind];
+  const bool has_left = wire_->SendBlock(
+      to, {.key = key, .number = number, .bytes = block.size(), .data = block.data()});
+  if (has_left) EndCall(sends, sending, sending.sent);
+  return absl::OkStatus();
+}
+
 absl::Status Mailbox::SendWord(WorkerId to, MessageKey key) {
+  if (!wire_->HasWords()) return NoWords();
   const std::lock_guard<std::mutex> lock(mutex_);
   RZ_RETURN_IF_ERROR(CheckSend(to, key));
   ++stats_.messages_sent[key.kind];
-  wire_->SendParcel(to, {key, Ownership::kWord, Buffer()});
+  wire_->SendWord(to, key);
   return absl::OkStatus();
 }
 
-absl::Status Mailbox::Send(WorkerId to, Parcel parcel) {
-  if (!parcel.buffer) return absl::InvalidArgumentError("an empty buffer cannot be sent");
+absl::Status Mailbox::Post(WorkerId from, MessageKey key, std::span<std::byte> block,
+                           Done arrived) {
+  return Expect(from, {.key = key, .block = block, .arrived = std::move(arrived)});
+}
+
+absl::Status Mailbox::ExpectWord(WorkerId from, MessageKey key, Done arrived) {
+  if (!wire_->HasWords()) return NoWords();
+  return Expect(from, {.is_word = true, .key = key, .arrived = std::move(arrived)});
+}
+
+absl::Status Mailbox::Expect(WorkerId from, Receiving wanted) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  RZ_RETURN_IF_ERROR(CheckSend(to, parcel.key));
-  const uint8_t kind = parcel.key.kind;
-  Channel& channel = peers_[to.value].channels[kind];
-  if (channel.credit > 0) {  // then nothing waits
-    Spend(to, channel, std::move(parcel));
-  } else {
-    channel.waiting.push_back(std::move(parcel));
-    if (channel.waiting.size() == 1) wire_->AwaitCredit(to, kind);
+  const MessageKey key = wanted.key;
+  RZ_RETURN_IF_ERROR(CheckCall(from, key, "a message from"));
+  Channel& channel = peers_[from.value].channels[key.kind];
+  const bool has_come = channel.receives.end() != channel.posted;
+  if (closing_ || (peers_[from.value].said_goodbye && !has_come)) {
+    return FailedPrecondition("a message expected from worker ", from.value, " (", ToString(key),
+                              ") after a goodbye");
   }
-  return absl::OkStatus();
-}
-
-void Mailbox::Spend(WorkerId to, Channel& channel, Parcel parcel) {
-  --channel.credit;
-  stats_.bytes_sent[parcel.key.kind] += parcel.buffer.size();
-  ++stats_.messages_sent[parcel.key.kind];
-  // Our own hold ends before the message leaves: what the receiver does next already sees that.
-  parcel.buffer = SlotCell::Unwrap(std::move(parcel.buffer));
-  wire_->SendParcel(to, std::move(parcel));
-}
-
-void Mailbox::Pump(WorkerId to, uint8_t kind) {
-  Channel& channel = peers_[to.value].channels[kind];
-  if (channel.waiting.empty()) return;
-  while (channel.credit > 0 && !channel.waiting.empty()) {
-    Parcel parcel = std::move(channel.waiting.front());
-    channel.waiting.pop_front();
-    Spend(to, channel, std::move(parcel));
+  Receiving& receiving = channel.receives.Reach(channel.posted++);
+  receiving.is_posted = true;
+  receiving.is_word = wanted.is_word;
+  receiving.key = key;
+  receiving.block = wanted.block;
+  receiving.arrived = std::move(wanted.arrived);
+  if (!receiving.has_come || !Fits(from, receiving)) return absl::OkStatus();
+  if (receiving.is_word) {
+    EndCall(channel.receives, receiving, receiving.arrived);
+    return absl::OkStatus();
   }
-  if (channel.waiting.empty()) wire_->StopAwaitingCredit(to, kind);
-}
-
-absl::Status Mailbox::Expect(WorkerId from, Expected expected) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  RZ_RETURN_IF_ERROR(CheckCall(from, expected.key, "a message from"));
-  const uint8_t kind = expected.key.kind;
-  Channel& channel = peers_[from.value].channels[kind];
-  if (closing_ || (peers_[from.value].said_goodbye && channel.arrived.empty())) {
-    return FailedPrecondition("a message expected from worker ", from.value, " (",
-                              ToString(expected.key), ") after a goodbye");
-  }
-  wire_->AwaitParcel(from, {expected.key, expected.ownership, expected.bytes});
-  channel.expected.push_back(std::move(expected));
-  if (!channel.arrived.empty() && Match(from, channel.arrived.front(), channel)) {
-    channel.arrived.pop_front();
-  }
-  return absl::OkStatus();
-}
-
-std::string Mailbox::Describe(WorkerId from, const char* what, MessageKey key, Ownership ownership,
-                              size_t bytes) const {
-  if (ownership == Ownership::kWord) {
-    return absl::StrCat("worker ", from.value, " ", what, " ", ToString(key), ", a word");
-  }
-  return absl::StrCat("worker ", from.value, " ", what, " ", ToString(key), ", ", bytes, " bytes ",
-                      ownership == Ownership::kShared ? "shared" : "owned");
-}
-
-// Hands the parcel to the first one who expects something, and is false if that is something else.
-bool Mailbox::Match(WorkerId from, Parcel& parcel, Channel& channel) {
-  Expected& expected = channel.expected.front();
-  const bool word = parcel.ownership == Ownership::kWord;
-  const size_t bytes = word ? 0 : parcel.buffer.size();
-  if (parcel.key != expected.key || parcel.ownership != expected.ownership ||
-      bytes != expected.bytes) {
-    EndOutOfStep(from, Describe(from, "sent", parcel.key, parcel.ownership, bytes),
-                 Describe(self_, "expected", expected.key, expected.ownership, expected.bytes));
-    return false;
-  }
-  Buffer delivered;
-  if (!word) {
-    delivered =
-        SlotCell::Wrap(shared_from_this(), {from, parcel.key.kind}, std::move(parcel.buffer));
-  }
-  Next().ready.push_back(
-      {std::move(expected.arrival), std::move(expected.shared_arrival), std::move(delivered), {}});
-  channel.expected.pop_front();
+  Next().moving.push_back({from, receiving.message, receiving.block});
   wire_->Wake();
-  return true;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<std::span<std::byte>>> Mailbox::OnBlock(WorkerId from,
+                                                                     BlockMessage message) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!status_.ok()) return std::nullopt;
+  RZ_CHECK(message.key.kind < kMaxMessageKinds, ToString(message.key));
+  return Meet(from, peers_[from.value].channels[message.key.kind], std::move(message));
+}
+
+absl::Status Mailbox::OnNextBlock(WorkerId from, BlockMessage message) {
+  std::optional<std::span<std::byte>> block;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!status_.ok()) return absl::OkStatus();
+    RZ_CHECK(message.key.kind < kMaxMessageKinds, ToString(message.key));
+    Channel& channel = peers_[from.value].channels[message.key.kind];
+    message.number = channel.came;
+    RZ_ASSIGN_OR_RETURN(block, Meet(from, channel, message));
+  }
+  if (block.has_value()) Move({from, std::move(message), *block});
+  return absl::OkStatus();
+}
+
+void Mailbox::OnWord(WorkerId from, MessageKey key) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!status_.ok()) return;
+  RZ_CHECK(key.kind < kMaxMessageKinds, ToString(key));
+  Channel& channel = peers_[from.value].channels[key.kind];
+  const uint32_t number = channel.came;
+  const auto met = Meet(from, channel, {.key = key, .is_word = true, .number = number});
+  if (!met.ok()) return End(met.status(), Tell::kPeers);
+  if (!met->has_value()) return;
+  Receiving& receiving = *channel.receives.Find(number);
+  EndCall(channel.receives, receiving, receiving.arrived);
+}
+
+absl::StatusOr<std::optional<std::span<std::byte>>> Mailbox::Meet(WorkerId from, Channel& channel,
+                                                                  BlockMessage message) {
+  const Receiving* const known = channel.receives.Find(message.number);
+  const bool is_ahead = message.number - channel.posted < kMostAhead;
+  if (known == nullptr ? !is_ahead : known->has_come) {
+    return Internal("message ", message.number, " of kind ", static_cast<int>(message.key.kind),
+                    " comes, but ", channel.posted, " were expected, and ",
+                    known == nullptr ? "it is none of the next" : "it has come before");
+  }
+  Receiving& receiving = channel.receives.Reach(message.number);
+  receiving.has_come = true;
+  receiving.message = std::move(message);
+  ++channel.came;
+  if (receiving.is_posted) {
+    if (!Fits(from, receiving)) return std::nullopt;
+    return receiving.block;
+  }
+  BlockMessage& kept = receiving.message;
+  if (kept.passes) {
+    std::shared_ptr<std::byte[]> copy(new std::byte[kept.bytes]);
+    std::memcpy(copy.get(), kept.data, kept.bytes);
+    kept.data = copy.get();
+    kept.copy = std::move(copy);
+  }
+  return std::nullopt;
+}
+
+void Mailbox::Move(const Moving& moving) {
+  if (!wire_->Move(moving.from, moving.message, moving.block)) return;
+  OnMoved(moving.from, moving.message.key.kind, moving.message.number);
+}
+
+// Ends the transport if what came is not what was expected.
+bool Mailbox::Fits(WorkerId from, const Receiving& receiving) {
+  const BlockMessage& message = receiving.message;
+  if (message.key == receiving.key && message.is_word == receiving.is_word &&
+      message.bytes == receiving.block.size()) {
+    return true;
+  }
+  EndOutOfStep(
+      from, Describe(from, "sent", message.key, message.is_word, message.bytes),
+      Describe(self_, "expected", receiving.key, receiving.is_word, receiving.block.size()));
+  return false;
+}
+
+template <typename Call>
+void Mailbox::EndCall(NumberedQueue<Call>& queue, Call& call, Done& done) {
+  Next().ready.push_back({std::move(done), absl::OkStatus()});
+  call.ended = true;
+  while (!queue.empty() && queue[0].ended) queue.pop_front();
+  wire_->Wake();
+}
+
+void Mailbox::OnMoved(WorkerId from, uint8_t kind, uint32_t number) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  NumberedQueue<Receiving>& receives = peers_[from.value].channels[kind].receives;
+  Receiving* const receiving = receives.Find(number);
+  if (receiving == nullptr || receiving->ended) return;  // the transport has ended
+  EndCall(receives, *receiving, receiving->arrived);
+}
+
+void Mailbox::OnSent(WorkerId to, uint8_t kind, uint32_t number) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  NumberedQueue<Sending>& sends = peers_[to.value].channels[kind].sends;
+  Sending* const sending = sends.Find(number);
+  if (sending == nullptr || sending->ended) return;
+  EndCall(sends, *sending, sending->sent);
+  if (closing_) SayGoodbyes();
+}
+
+void Mailbox::EndCalls(Channel& channel, const absl::Status& why) {
+  for (size_t i = 0; i < channel.receives.size(); ++i) {
+    Receiving& each = channel.receives[i];
+    if (each.is_posted && !each.ended) Next().ready.push_back({std::move(each.arrived), why});
+  }
+  for (size_t i = 0; i < channel.sends.size(); ++i) {
+    Sending& each = channel.sends[i];
+    if (!each.ended) Next().ready.push_back({std::move(each.sent), why});
+  }
+  channel.receives.clear();
+  channel.sends.clear();
 }
 
 void Mailbox::EndOutOfStep(WorkerId from, const std::string& sent, const std::string& awaited) {
   End(Internal("channel ", from.value, " -> ", self_.value, " out of step: ", sent, "; ", awaited),
       Tell::kPeers);
-}
-
-void Mailbox::OnMisfit(WorkerId from, MessageKey key, Ownership ownership, size_t bytes) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const Channel& channel = peers_[from.value].channels[key.kind];
-  if (!status_.ok()) return;
-  RZ_CHECK(!channel.expected.empty(), ToString(key));
-  const Expected& expected = channel.expected.front();
-  EndOutOfStep(from, Describe(from, "sent", key, ownership, bytes),
-               Describe(self_, "expected", expected.key, expected.ownership, expected.bytes));
-}
-
-void Mailbox::OnParcel(WorkerId from, Parcel parcel) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (!status_.ok()) return;
-  const uint8_t kind = parcel.key.kind;
-  RZ_CHECK(kind < kMaxMessageKinds, ToString(parcel.key));
-  Channel& channel = peers_[from.value].channels[kind];
-  if (channel.expected.empty()) {
-    channel.arrived.push_back(std::move(parcel));
-  } else {
-    Match(from, parcel, channel);  // then nothing else has arrived
-  }
-}
-
-absl::Status Mailbox::OnSlots(WorkerId from, uint8_t kind, int slots) {
-  RZ_CHECK(kind < kMaxMessageKinds, absl::StrCat("kind ", kind));
-  const std::lock_guard<std::mutex> lock(mutex_);
-  Channel& channel = peers_[from.value].channels[kind];
-  if (slots < 1) {  // we would never send, and wait
-    return Internal("it has ", slots, " slots for kind ", kind, "; at least 1 is needed");
-  }
-  if (channel.slots != 0 || channel.credit != 0) {
-    return Internal("it gave credit for kind ", kind, " before its slots");
-  }
-  if (!status_.ok()) return absl::OkStatus();
-  channel.slots = slots;
-  channel.credit = slots;
-  Pump(from, kind);
-  if (closing_) SayGoodbyes();
-  return absl::OkStatus();
-}
-
-void Mailbox::OnCredit(WorkerId from, uint8_t kind, int count) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (!status_.ok()) return;
-  RZ_CHECK(kind < kMaxMessageKinds, absl::StrCat("kind ", kind));
-  Channel& channel = peers_[from.value].channels[kind];
-  channel.credit += count;
-  if (channel.slots != 0 && channel.credit > channel.slots) {
-    End(Internal("worker ", from.value, " gave credit for ", channel.credit, " messages of kind ",
-                 kind, ", but has ", channel.slots, " slots"),
-        Tell::kPeers);
-    return;
-  }
-  Pump(from, kind);
-  if (closing_) SayGoodbyes();
 }
 
 void Mailbox::OnAbort(WorkerId from, const absl::Status& why) {
@@ -243,11 +262,6 @@ void Mailbox::OnGoodbye(WorkerId from) {
                 from);
   if (!next_.answers.empty()) wire_->Wake();
   for (const Channel& channel : peer.channels) {
-    const bool awaited = !channel.expected.empty();
-    if (awaited || !channel.waiting.empty()) {
-      const MessageKey key = awaited ? channel.expected.front().key : channel.waiting.front().key;
-      return EndUnmet(from, awaited, key);
-    }
     for (size_t i = 0; i < channel.receives.size(); ++i) {
       if (!channel.receives[i].has_come) return EndUnmet(from, true, channel.receives[i].key);
     }
@@ -293,17 +307,7 @@ void Mailbox::End(const absl::Status& why, Tell tell) {
   report_failure_ = true;
   Next();
   for (Peer& peer : peers_) {
-    for (Channel& channel : peer.channels) {
-      for (size_t i = 0; i < channel.expected.size(); ++i) {
-        Expected& each = channel.expected[i];
-        Next().ready.push_back({std::move(each.arrival), std::move(each.shared_arrival), why, {}});
-      }
-      // Dropping handles under our lock is fine: no cell's drop takes it.
-      channel.expected.clear();
-      channel.waiting.clear();
-      channel.arrived.clear();
-      EndBlocks(channel, why);
-    }
+    for (Channel& channel : peer.channels) EndCalls(channel, why);
   }
   FailQuestions(why, std::nullopt);
   for (int worker = 0; tell == Tell::kPeers && worker < workers(); ++worker) {
@@ -336,7 +340,7 @@ void Mailbox::RunCallbacks() {
     auto& [ready, moving, answers, questions] = running_;
     if (on_failure != nullptr) on_failure(status);
     for (const Moving& each : moving) Move(each);
-    for (Ready& each : ready) Call(each);
+    for (const Ready& each : ready) each.done(each.end);
     for (ReadyAnswer& each : answers) each.arrival(std::move(each.result));
     for (const Question& each : questions) {
       const std::string answer = answerer ? answerer(each.from, each.text) : std::string();
@@ -349,33 +353,18 @@ void Mailbox::RunCallbacks() {
   }
 }
 
-void Mailbox::Call(Ready& ready) {
-  if (ready.done != nullptr) return ready.done(ready.result.status());
-  if (ready.shared_arrival == nullptr) return ready.arrival(std::move(ready.result));
-  if (!ready.result.ok()) return ready.shared_arrival(ready.result.status());
-  ready.shared_arrival(SharedBuffer(ready.result->Detach()));
-}
-
-std::optional<Mailbox::FromPeer> Mailbox::Channel::First() const {
-  if (!expected.empty()) return FromPeer{expected.front().key, true};
-  if (!arrived.empty()) return FromPeer{arrived.front().key, false};
-  if (receives.empty()) return std::nullopt;
-  const Receiving& first = receives[0];
-  return FromPeer{first.is_posted ? first.key : first.message.key, first.is_posted};
-}
-
 absl::Status Mailbox::Close() {
   const std::lock_guard<std::mutex> lock(mutex_);
   RZ_RETURN_IF_ERROR(status_);
   if (closing_) return absl::OkStatus();
   for (int worker = 0; worker < workers(); ++worker) {
     for (const Channel& channel : peers_[worker].channels) {
-      const std::optional<FromPeer> first = channel.First();
-      if (!first.has_value()) continue;
+      if (channel.receives.empty()) continue;
+      const Receiving& first = channel.receives[0];
       return FailedPrecondition(
           "worker ", self_.value, " cannot say goodbye: a message from worker ", worker, " (",
-          ToString(first->key), ") ",
-          first->is_expected ? "is still expected" : "came and was never expected");
+          ToString(first.is_posted ? first.key : first.message.key), ") ",
+          first.is_posted ? "is still expected" : "came and was never expected");
     }
   }
   closing_ = true;
@@ -387,7 +376,7 @@ void Mailbox::SayGoodbyes() {
   for (int worker = 0; worker < workers(); ++worker) {
     Peer& peer = peers_[worker];
     bool empty = true;
-    for (const Channel& channel : peer.channels) empty = empty && channel.IsEmpty();
+    for (const Channel& channel : peer.channels) empty = empty && channel.sends.empty();
     if (!empty || peer.told_goodbye) continue;
     peer.told_goodbye = true;
     if (worker != self_.value) wire_->SendGoodbye(WorkerId(worker));
@@ -400,9 +389,6 @@ std::vector<Undelivered> Mailbox::undelivered() const {
   std::vector<Undelivered> waiting;
   for (int worker = 0; worker < workers(); ++worker) {
     for (const Channel& channel : peers_[worker].channels) {
-      for (size_t i = 0; i < channel.waiting.size(); ++i) {
-        waiting.push_back({WorkerId(worker), channel.waiting[i].key});
-      }
       for (size_t i = 0; i < channel.sends.size(); ++i) {
         if (!channel.sends[i].ended) waiting.push_back({WorkerId(worker), channel.sends[i].key});
       }
@@ -462,7 +448,7 @@ bool Mailbox::SaidGoodbyes() const {
   return true;
 }
 
-bool Mailbox::waits_for_credit() const {
+bool Mailbox::waits_to_leave() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return closing_ && !SaidGoodbyes();
 }

@@ -1,12 +1,11 @@
-// Mailbox: what all transports have in common: channels, credits, matching, errors and callbacks.
+// Mailbox: what all transports have in common: channels, matching, errors and callbacks.
 //
 //   auto mailbox = std::make_shared<Mailbox>(self, workers, on_failure, wire);
-//   mailbox->Send(to, Parcel{key, Ownership::kOwned, std::move(buffer)});   // any thread
-//   mailbox->OnParcel(from, std::move(parcel));  mailbox->RunCallbacks();   // the message thread
+//   mailbox->Send(to, key, block, sent);                                   // any thread
+//   mailbox->OnWord(from, key);  mailbox->RunCallbacks();                  // the message thread
 //
 // A transport adds memory, a Wire, and a message thread that turns what arrives into On… calls.
-// Thread-safe. Lock order: a Mailbox's lock, then a Wire's. Handles that were delivered keep their
-// Mailbox alive, so they may outlive the transport.
+// Thread-safe. Lock order: a Mailbox's lock, then a Wire's.
 #ifndef RINGZERO_P2P_MAILBOX_H_
 #define RINGZERO_P2P_MAILBOX_H_
 
@@ -26,10 +25,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/buffer.h"
 #include "base/ids.h"
 #include "p2p/ring_queue.h"
-#include "p2p/slot_pool.h"
 #include "p2p/transport.h"
 #include "p2p/wire.h"
 
@@ -38,35 +35,19 @@ namespace ringzero {
 // How long a transport that closes waits for what was sent before its goodbye.
 inline constexpr std::chrono::seconds kDrainLimit(5);
 
-// Credit of each kind, kMaxMessageKinds entries. InvalidArgument unless all are at least 1.
-absl::StatusOr<std::vector<int>> ResolveSlots(const TransportOptions& options);
-
 // InvalidArgument unless peer_timeout is at least 1 ms.
 absl::Status CheckPeerTimeout(const TransportOptions& options);
 
-class Mailbox : public std::enable_shared_from_this<Mailbox> {
+class Mailbox {
  public:
-  using Arrival = std::function<void(absl::StatusOr<Buffer>)>;
-  struct Expected {
-    MessageKey key;
-    Ownership ownership = Ownership::kShared;
-    size_t bytes = 0;
-    Arrival arrival;
-    SharedArrival shared_arrival = nullptr;  // or this one
-  };
-
   Mailbox(WorkerId self, int workers, std::function<void(const absl::Status&)> on_failure,
           std::shared_ptr<Wire> wire);
 
-  // The caller's side. parcel.buffer may be a handle that was delivered here (then its slot stays
-  // taken until the parcel has credit), or any other.
-  absl::Status Send(WorkerId to, Parcel parcel);
-  // At once, without credit.
-  absl::Status SendWord(WorkerId to, MessageKey key);
-  absl::Status Expect(WorkerId from, Expected expected);
-  // As Transport::Send and Post.
+  // The caller's side, as Transport has it.
   absl::Status Send(WorkerId to, MessageKey key, std::span<const std::byte> block, Done sent);
   absl::Status Post(WorkerId from, MessageKey key, std::span<std::byte> block, Done arrived);
+  absl::Status SendWord(WorkerId to, MessageKey key);
+  absl::Status ExpectWord(WorkerId from, MessageKey key, Done arrived);
   void Abort(const absl::Status& why);
   absl::Status Close();
   absl::Status Ask(WorkerId to, const std::string& question, AnswerArrival arrival);
@@ -76,23 +57,16 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   TransportStats stats() const;
 
   // The message thread's side.
-  void OnParcel(WorkerId from, Parcel parcel);
   // A message from block to block has come, or is announced. The block posted for it: the wire moves
   // the payload there and calls OnMoved. Nothing: Wire::Move comes later, or the transport has
   // ended; the wire keeps the payload until then, unless it passes. Internal: what cannot be true.
   absl::StatusOr<std::optional<std::span<std::byte>>> OnBlock(WorkerId from, BlockMessage message);
   // As OnBlock, for wires that keep a channel's order: numbers the message, and moves it.
   absl::Status OnNextBlock(WorkerId from, BlockMessage message);
+  void OnWord(WorkerId from, MessageKey key);
   void OnMoved(WorkerId from, uint8_t kind, uint32_t number);
   // The payload of a message has left its block.
   void OnSent(WorkerId to, uint8_t kind, uint32_t number);
-  // The next message of the channel is another than the one expected (which there is): for wires
-  // that see this before its payload is there. Ends the transport as OnParcel would.
-  void OnMisfit(WorkerId from, MessageKey key, Ownership ownership, size_t bytes);
-  // How many messages of this kind the peer takes at once: told once, before any credit of its. Its
-  // credit is checked against that from then on. Internal: what cannot be true.
-  absl::Status OnSlots(WorkerId from, uint8_t kind, int slots);
-  void OnCredit(WorkerId from, uint8_t kind, int count);
   void OnAbort(WorkerId from, const absl::Status& why);
   void OnGoodbye(WorkerId from);
   // The connection is gone: a death, unless goodbyes were said.
@@ -107,16 +81,15 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   void RunCallbacks();
 
   // For destructors, before the message thread is stopped: sends what still waits, if closed; fails
-  // every open Expect (Cancelled).
+  // every open call (Cancelled).
   void Shutdown(std::chrono::milliseconds limit);
 
-  // Has been closed, and something still waits for credit: Shutdown would wait for that.
-  bool waits_for_credit() const;
+  // Has been closed, and something still waits for its receiver: Shutdown would wait for that.
+  bool waits_to_leave() const;
 
   WorkerId self() const { return self_; }
   int workers() const { return static_cast<int>(peers_.size()); }
   Wire& wire() { return *wire_; }
-  SlotPool& slot_cells() { return slot_cells_; }
 
  private:
   struct Sending {
@@ -128,29 +101,17 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
     bool is_posted = false;
     bool has_come = false;
     bool ended = false;
-    MessageKey key;  // if posted, as the next two
+    bool is_word = false;  // if posted, as the next three
+    MessageKey key;
     std::span<std::byte> block;
     Done arrived;
     BlockMessage message;  // if it has come
   };
-  struct FromPeer {
-    MessageKey key;
-    bool is_expected = false;  // else it has come
-  };
-  struct Channel {  // one per peer and kind, both directions
-    int credit = 0;
-    int slots = 0;                 // the peer's, if OnSlots told them: credit is never more
-    RingQueue<Parcel> waiting;     // to the peer, without credit: empty while there is any
-    RingQueue<Parcel> arrived;     // from the peer, not yet expected: empty if anything is expected
-    RingQueue<Expected> expected;  // from the peer, not yet arrived
+  struct Channel {                 // one per peer and kind, both directions
     NumberedQueue<Sending> sends;  // to the peer, from block to block
     NumberedQueue<Receiving> receives;
-    uint32_t posted = 0;  // the number of the next block to be posted
+    uint32_t posted = 0;  // the number of the next message to be expected
     uint32_t came = 0;    // so many messages have come
-
-    bool IsEmpty() const { return waiting.empty() && sends.empty(); }
-    // The first message from the peer that is not delivered.
-    std::optional<FromPeer> First() const;
   };
   struct Peer {
     std::array<Channel, kMaxMessageKinds> channels;
@@ -158,10 +119,8 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
     bool told_goodbye = false;  // we, to it
   };
   struct Ready {
-    Arrival arrival;
-    SharedArrival shared_arrival;
-    absl::StatusOr<Buffer> result;
-    Done done;  // or this one
+    Done done;
+    absl::Status end;
   };
   struct Moving {
     WorkerId from;
@@ -192,18 +151,17 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   absl::Status CheckCall(WorkerId peer, MessageKey key,
                          const char* what) const;  // lock held, as below
   absl::Status CheckSend(WorkerId to, MessageKey key) const;
-  static void Call(Ready& ready);
-  void Pump(WorkerId to, uint8_t kind);
-  void Spend(WorkerId to, Channel& channel, Parcel parcel);
-  bool Match(WorkerId from, Parcel& parcel, Channel& channel);
+  absl::Status Expect(WorkerId from, Receiving wanted);
   // The block for it, if that is posted.
   absl::StatusOr<std::optional<std::span<std::byte>>> Meet(WorkerId from, Channel& channel,
                                                            BlockMessage message);
   bool Fits(WorkerId from, const Receiving& receiving);
   void Move(const Moving& moving);  // without the lock
   void EndOutOfStep(WorkerId from, const std::string& sent, const std::string& awaited);
-  void EndBlocks(Channel& channel, const absl::Status& why);
-  void EndSend(NumberedQueue<Sending>& sends, Sending& sending);
+  void EndCalls(Channel& channel, const absl::Status& why);
+  // Of `queue`: it ended well.
+  template <typename Call>
+  void EndCall(NumberedQueue<Call>& queue, Call& call, Done& done);
   void EndUnmet(WorkerId from, bool awaited, MessageKey key);
   void SayGoodbyes();
   // Does it matter to us that this peer is gone?
@@ -216,12 +174,9 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
     return next_;
   }
   bool SaidGoodbyes() const;
-  std::string Describe(WorkerId from, const char* what, MessageKey key, Ownership ownership,
-                       size_t bytes) const;
 
   const WorkerId self_;
   const std::shared_ptr<Wire> wire_;
-  SlotPool slot_cells_;  // mutex_ held to take
 
   std::mutex callbacks_mutex_;  // held while callbacks run, and taken before mutex_
   Runnable running_;            // callbacks_mutex_ held; kept, so that its memory is used again

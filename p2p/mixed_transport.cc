@@ -33,15 +33,6 @@ class MixedWire final : public Wire {
   bool Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) override {
     return To(from).Move(from, message, block);
   }
-  void SendParcel(WorkerId to, Parcel parcel) override { To(to).SendParcel(to, std::move(parcel)); }
-  void AwaitParcel(WorkerId from, const Awaited& awaited) override {
-    To(from).AwaitParcel(from, awaited);
-  }
-  void SendCredit(WorkerId to, uint8_t kind) override { To(to).SendCredit(to, kind); }
-  void AwaitCredit(WorkerId to, uint8_t kind) override { To(to).AwaitCredit(to, kind); }
-  void StopAwaitingCredit(WorkerId to, uint8_t kind) override {
-    To(to).StopAwaitingCredit(to, kind);
-  }
   void SendAbort(WorkerId to, const absl::Status& why) override { To(to).SendAbort(to, why); }
   void SendGoodbye(WorkerId to) override { To(to).SendGoodbye(to); }
   void SendQuestion(WorkerId to, uint64_t number, const std::string& question) override {
@@ -65,7 +56,7 @@ class MixedWire final : public Wire {
 
 struct MixedParts {
   ProgressMode progress = ProgressMode::kThread;
-  std::array<ArenaPtr, kMemoryUses> arenas;  // before the ports, which let go of them at their end
+  Arenas arenas;  // before the ports, which let go of them at their end
   std::shared_ptr<UcxPort> there;
   std::shared_ptr<MixedWire> wire;
   std::shared_ptr<Mailbox> mailbox;
@@ -75,9 +66,7 @@ struct MixedParts {
 class MixedTransport final : public MailboxTransport {
  public:
   explicit MixedTransport(MixedParts parts)
-      : MailboxTransport(std::move(parts.mailbox), std::move(parts.arenas[0]),
-                         std::move(parts.arenas[1])),
-        parts_(std::move(parts)) {
+      : MailboxTransport(std::move(parts.mailbox), parts.arenas), parts_(std::move(parts)) {
     parts_.there->Start(mailbox());
   }
 
@@ -106,13 +95,7 @@ class MixedTransport final : public MailboxTransport {
   }
 
  private:
-  // UCX sends from any memory, shared memory only from what its receivers map.
-  bool CanCarry(BufferCell* root) const override {
-    const auto* cell = dynamic_cast<const ArenaCell*>(root);
-    return cell != nullptr && (IsMine(cell->arena()) || parts_.here->HasView(*cell));
-  }
-
-  const MixedParts parts_;  // without mailbox and arenas, which the base has
+  const MixedParts parts_;  // without the mailbox, which the base has
 };
 
 UcxPortOptions PortOptions(const JobSeat& seat, const std::vector<WorkerId>& here,
@@ -136,7 +119,6 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateMixedTransport(const JobSeat& s
                                                                 ShmEndpoint endpoint,
                                                                 const TransportOptions& options,
                                                                 const UcxOptions& ucx) {
-  RZ_ASSIGN_OR_RETURN(const std::vector<int> slots, ResolveSlots(options));
   RZ_RETURN_IF_ERROR(CheckPeerTimeout(options));
   if (options.memory != MemoryKind::kHost) {
     return absl::InvalidArgumentError(
@@ -148,36 +130,27 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateMixedTransport(const JobSeat& s
                            " of ", seat.workers);
   }
   UcxPortOptions port_options = PortOptions(seat, endpoint.Members(), options);
-  port_options.slots = slots;
   port_options.interfaces = ucx.interfaces;
   port_options.settings = ucx.settings;
   std::array<ShmArena, kMemoryUses> memory;  // before the port, as in MixedParts
   MixedParts parts = {.progress = options.progress};
   RZ_ASSIGN_OR_RETURN(parts.there, UcxPort::Open(std::move(port_options)));
 
-  // What is received over UCX takes blocks of the same arenas.
-  const std::array<size_t, kMemoryUses> bytes = {
-      options.parameter_bytes + options.received_parameter_bytes,
-      options.sum_bytes + options.received_sum_bytes};
+  const std::array<size_t, kMemoryUses> bytes = {options.parameter_bytes, options.sum_bytes};
   for (int i = 0; i < kMemoryUses; ++i) {
     RZ_ASSIGN_OR_RETURN(memory[i], MakeShmArena(seat.self, static_cast<MemoryUse>(i), bytes[i]));
     RZ_RETURN_IF_ERROR(parts.there->Register(memory[i].arena->memory()));
   }
-  parts.there->ReceiveInto({memory[0].arena.get(), memory[1].arena.get()});
   RZ_RETURN_IF_ERROR(parts.there->Join());
 
   auto here = std::make_shared<ShmWire>(seat.self, endpoint.Members(), endpoint.rings);
   parts.wire = std::make_shared<MixedWire>(seat.workers, here, parts.there);
   parts.mailbox =
       std::make_shared<Mailbox>(seat.self, seat.workers, options.on_failure, parts.wire);
-  for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
-    parts.mailbox->OnCredit(seat.self, static_cast<uint8_t>(kind), slots[kind]);
-  }
   RZ_ASSIGN_OR_RETURN(parts.here,
                       ShmPort::Create(std::move(endpoint), {.mailbox = parts.mailbox,
                                                             .wire = here,
                                                             .arenas = {&memory[0], &memory[1]},
-                                                            .slots = slots,
                                                             .peer_timeout = options.peer_timeout,
                                                             .progress = options.progress}));
   for (int i = 0; i < kMemoryUses; ++i) parts.arenas[i] = std::move(memory[i].arena);

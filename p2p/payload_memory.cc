@@ -17,11 +17,20 @@ PayloadMemory HostMemory() {
           }};
 }
 
-absl::StatusOr<ArenaPtr> MakeArena(WorkerId owner, const PayloadMemory& memory, MemoryUse use,
-                                   size_t bytes) {
+absl::StatusOr<std::shared_ptr<Arena>> MakeArena(WorkerId owner, const PayloadMemory& memory,
+                                                 MemoryUse use, size_t bytes) {
   RZ_ASSIGN_OR_RETURN(Mapping data, memory.map(bytes));
-  RZ_ASSIGN_OR_RETURN(Mapping counts, Mapping::Anonymous(Arena::CountBytes(bytes)));
-  return ArenaPtr(Arena::Create(owner, use, std::move(data), std::move(counts)));
+  return Arena::Create(owner, use, std::move(data));
+}
+
+absl::StatusOr<Arenas> MakeArenas(WorkerId owner, const PayloadMemory& memory,
+                                  const TransportOptions& options) {
+  Arenas arenas;
+  const std::array<size_t, kMemoryUses> bytes = {options.parameter_bytes, options.sum_bytes};
+  for (int i = 0; i < kMemoryUses; ++i) {
+    RZ_ASSIGN_OR_RETURN(arenas[i], MakeArena(owner, memory, static_cast<MemoryUse>(i), bytes[i]));
+  }
+  return arenas;
 }
 
 }  // namespace ringzero

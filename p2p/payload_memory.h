@@ -1,7 +1,7 @@
 // PayloadMemory: where a transport's arenas lie, and how bytes get there and back.
 //
 //   const PayloadMemory memory = HostMemory();               // or MakeCudaMemory's
-//   RZ_ASSIGN_OR_RETURN(ArenaPtr sums, MakeArena(self, memory, MemoryUse::kSums, bytes));
+//   RZ_ASSIGN_OR_RETURN(auto sums, MakeArena(self, memory, MemoryUse::kSums, bytes));
 //   RZ_RETURN_IF_ERROR(memory.copy(to, from, bytes));        // `to`: in an arena's block
 //
 // The functions are thread-safe; what they map outlives them.
@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -28,9 +29,12 @@ struct PayloadMemory {
 };
 PayloadMemory HostMemory();
 
-// An arena there; its holder counts are the host's. ResourceExhausted when there is not enough.
-absl::StatusOr<ArenaPtr> MakeArena(WorkerId owner, const PayloadMemory& memory, MemoryUse use,
-                                   size_t bytes);
+// An arena there. ResourceExhausted when there is not enough.
+absl::StatusOr<std::shared_ptr<Arena>> MakeArena(WorkerId owner, const PayloadMemory& memory,
+                                                 MemoryUse use, size_t bytes);
+// Both of a worker's.
+absl::StatusOr<Arenas> MakeArenas(WorkerId owner, const PayloadMemory& memory,
+                                  const TransportOptions& options);
 
 }  // namespace ringzero
 

@@ -1,27 +1,22 @@
 // Transport: bytes between workers, point to point, in order per channel, without copies where it
 // can.
 //
-//   transport->ExpectShared(WorkerId(0), {kind, tag}, bytes,
-//                           [&](absl::StatusOr<SharedBuffer> copy) { ... });    // at the receiver
-//   transport->Share(WorkerId(1), {kind, tag}, version);                        // at the sender
+//   transport->Post(WorkerId(0), {kind, tag}, into,
+//                   [&](const absl::Status& came) { ... });                     // at the receiver
+//   transport->Send(WorkerId(1), {kind, tag}, from,
+//                   [&](const absl::Status& left) { ... });                     // at the sender
 //
 // A channel is (from, to, kind): one FIFO. The n-th message sent on a channel meets the n-th
 // expected one; their keys and sizes must be equal, else both workers fail with an Internal error
-// that names both keys. There is no order and no shared credit between channels.
+// that names both keys. There is no order between channels. A kind has messages from block to block
+// alone, or words alone. Sending to oneself is a channel like any other.
 //
-// Credit: each channel has `slots` of them (TransportOptions). A message takes one from the moment
-// it is delivered until the handle that was delivered (with all its copies on that worker) is
-// dropped, or given or shared away and delivered there. A message without credit waits at its
-// sender.
-//
-// The receiver's options say how many. Sending to oneself is a channel like any other.
-//
-// No call blocks. Arrival callbacks run on the transport's own message thread of this worker (with
+// No call blocks. Callbacks run on the transport's own message thread of this worker (with
 // ProgressMode::kCaller: in Poll; one over two wires has two such threads), one at a time, must not
-// block, and may call any method of Transport but Poll. Every accepted Expect's callback is called
-// exactly once: with the buffer, or with the error that ended the transport. All methods are
-// thread-safe. Sends on one channel are ordered by the calls' order, so callers that care call
-// from one thread at a time.
+// block, and may call any method of Transport but Poll. Each callback of a call that returned OK is
+// called exactly once: at the message's end, or with the error that ended the transport. All
+// methods are thread-safe. Sends on one channel are ordered by the calls' order, so callers that
+// care call from one thread at a time.
 #ifndef RINGZERO_P2P_TRANSPORT_H_
 #define RINGZERO_P2P_TRANSPORT_H_
 
@@ -58,6 +53,8 @@ enum class MemoryUse {
   kSums,        // written by whoever holds it
 };
 
+inline constexpr int kMemoryUses = 2;
+
 // Where payload lies.
 enum class MemoryKind { kHost, kCuda };
 
@@ -73,19 +70,15 @@ struct MappedMemory {
   std::shared_ptr<const void> keeper;
 };
 
-// Counted since the start; what this worker sent or copied.
+// Counted since the start; what this worker sent.
 struct TransportStats {
   std::vector<uint64_t> bytes_sent;     // payload bytes by message kind, kMaxMessageKinds of them
-  std::vector<uint64_t> messages_sent;  // likewise
-  uint64_t bytes_copied = 0;            // payload bytes that the transport itself copied
-  uint64_t numbered_bytes = 0;          // payload of all blocks that AllocateNumbered has made
+  std::vector<uint64_t> messages_sent;  // likewise; words are messages without bytes
 };
 
-using SharedArrival = std::function<void(absl::StatusOr<SharedBuffer>)>;
-using OwnedArrival = std::function<void(absl::StatusOr<Buffer>)>;
 // The end of a message, or the error that ended the transport.
 using Done = std::function<void(const absl::Status&)>;
-// Questions between workers: who waits for whom. Short texts, no credit, no payload.
+// Questions between workers: who waits for whom. Short texts, no payload.
 using AnswerArrival = std::function<void(absl::StatusOr<std::string>)>;
 using Answerer = std::function<std::string(WorkerId from, const std::string& question)>;
 inline constexpr size_t kMaxTextBytes = 4000;  // of a question, an answer, an abort's message
@@ -107,41 +100,29 @@ class Transport {
   // "ucx posix/memory cma/memory", …. Known once the two have met; before: "not connected".
   virtual std::string LinkTo(WorkerId to) const { return to == self() ? "self" : name(); }
 
-  // Memory that travels without a copy where the transport can do so. Contents are unspecified on
-  // reuse. A block is used again for its own size only. ResourceExhausted when the memory given in
-  // TransportOptions is used up: a bug of the plan.
+  // Memory that messages are sent from and received into, and that can be lent. Contents are
+  // unspecified on reuse. A block is used again for its own size only. ResourceExhausted when the
+  // memory given in TransportOptions is used up: a bug of the plan. Buffers may outlive the
+  // transport.
   virtual absl::StatusOr<Buffer> Allocate(size_t bytes, MemoryUse use) = 0;
-  // Of kSums: the one block of this number, which the first call makes and no other takes.
-  // ResourceExhausted while it is held, here or wherever it has travelled to: the caller may try
-  // again. A number always means the same size.
-  virtual absl::StatusOr<Buffer> AllocateNumbered(int number, size_t bytes) = 0;
 
-  // Lends `buffer` to `to`; the caller may go on reading its own copies of the handle.
-  virtual absl::Status Share(WorkerId to, MessageKey key, SharedBuffer buffer) = 0;
-  // Hands `buffer` over. On error it is gone (dropped). InvalidArgument for kParameters memory:
-  // that is shared, never given. Memory from elsewhere (MakeHeapBuffer) may be copied into
-  // Allocate's (Share: kParameters, Give: kSums), and then counts in bytes_copied.
-  virtual absl::Status Give(WorkerId to, MessageKey key, Buffer buffer) = 0;
-
-  // From block to block: both are memory of Allocate, kept until the call's end. The n-th Send of a
-  // channel meets the n-th Post; keys and sizes must be equal, else both workers fail with an
-  // Internal error that names both. A message waits at its sender until its block is posted, or lies
-  // in memory of the transport if it is small. No credit: whoever posts has the memory.
+  // From block to block: both are memory of Allocate, kept until the call's end. A message waits in
+  // its sender's block until its receiver has posted one, or lies in memory of the transport if it
+  // is small.
   //
   // `sent`: the block may be written again. `arrived`: the payload is in `block`. After an error
-  // `block` may be written to until the transport's end. A kind has messages of this sort alone, or
-  // none.
+  // `block` may be written to until the transport's end. InvalidArgument for a Send of memory from
+  // elsewhere.
   virtual absl::Status Send(WorkerId to, MessageKey key, std::span<const std::byte> block,
                             Done sent) = 0;
   virtual absl::Status Post(WorkerId from, MessageKey key, std::span<std::byte> block,
                             Done arrived) = 0;
 
-  // Words: messages without payload, between workers that share memory. A word takes no credit, and
-  // never waits. It says something about shared memory that both ends know by its key. The receiver
-  // sees what the sender wrote there before. Unimplemented where no memory is shared. A kind has
-  // words alone or none.
-  virtual absl::Status SendWord(WorkerId to, MessageKey key);
-  virtual absl::Status ExpectWord(WorkerId from, MessageKey key, Done arrival);
+  // Words: messages without payload, between workers that share memory. A word never waits. It says
+  // something about shared memory that both ends know by its key. The receiver sees what the sender
+  // wrote there before. Unimplemented where no memory is shared.
+  virtual absl::Status SendWord(WorkerId to, MessageKey key) = 0;
+  virtual absl::Status ExpectWord(WorkerId from, MessageKey key, Done arrived) = 0;
   // The memory of `owner` from which it allocates, as this worker maps it. Empty where no memory is
   // shared, and before the owner's memory is known here: it is known when a word about it comes.
   virtual MappedMemory MemoryOf(WorkerId owner, MemoryUse use) {
@@ -150,21 +131,16 @@ class Transport {
     return {};
   }
 
-  virtual absl::Status ExpectShared(WorkerId from, MessageKey key, size_t bytes,
-                                    SharedArrival arrival) = 0;
-  virtual absl::Status ExpectOwned(WorkerId from, MessageKey key, size_t bytes,
-                                   OwnedArrival arrival) = 0;
-
   // Ends the transport on every worker: peers fail with `why` (code and message), named as coming
-  // from this worker; waiting Expects get it; later calls return it. The first abort wins.
+  // from this worker; open calls get it; later calls return it. The first abort wins.
   // Idempotent.
   virtual void Abort(const absl::Status& why) = 0;
   // The error that ended the transport, or OK. A peer that vanished, or gave no sign of life for
   // peer_timeout: Unavailable, "worker 3 …".
   virtual absl::Status status() const = 0;
 
-  // The messages that have not left: they wait for credit, for their receiver's block, or for a
-  // decorator's delay. In order by channel.
+  // The messages that have not left: they wait for their receiver's block, or for a decorator's
+  // delay. In order by channel.
   virtual std::vector<Undelivered> undelivered() const = 0;
   // Whether every message sent so far has left.
   bool drained() const { return undelivered().empty(); }
@@ -177,9 +153,9 @@ class Transport {
   virtual void AnswerWith(Answerer answerer) = 0;
 
   // Says goodbye: this worker will send no more, and a closed connection is no failure from now on.
-  // Every Expect must have been answered (else FailedPrecondition) and every handle dropped. What
-  // still waits for credit is sent first: the destructor gives it 5 s, Close itself never waits.
-  // Idempotent. A transport destroyed without Close is, to its peers, a worker that died.
+  // What was expected must have come (else FailedPrecondition). What still waits for its receiver is
+  // sent first: the destructor gives it 5 s, Close itself never waits. Idempotent. A transport
+  // destroyed without Close is, to its peers, a worker that died.
   virtual absl::Status Close() = 0;
 
   // ProgressMode::kCaller: moves what can be moved now and runs what has become ready, on the
@@ -190,25 +166,17 @@ class Transport {
   virtual TransportStats stats() const = 0;
 };
 
-inline absl::Status Transport::SendWord(WorkerId, MessageKey) {
-  return absl::UnimplementedError("words are for workers that share memory");
-}
-inline absl::Status Transport::ExpectWord(WorkerId, MessageKey, Done) {
+// What SendWord and ExpectWord return where no memory is shared.
+inline absl::Status NoWords() {
   return absl::UnimplementedError("words are for workers that share memory");
 }
 
 // What every implementation is told at its creation.
 struct TransportOptions {
-  // Credit per channel of each kind, kMaxMessageKinds entries (missing: the last given one).
-  std::vector<int> slots = {2};
   // Upper bounds of what this worker may Allocate at the same time, in bytes: each buffer rounded
   // up to 64 bytes, plus 64; for every distinct size the most that is ever alive of it.
   size_t parameter_bytes = 0;
   size_t sum_bytes = 0;
-  // Likewise, of what has come from others and is still held, or still leaving, at the same time.
-  // For transports that receive into memory of their own (ucx); the others take none.
-  size_t received_parameter_bytes = 0;
-  size_t received_sum_bytes = 0;
   // A peer whose message thread gives no sign of life for so long is lost (p2p/heartbeat.h). The
   // same on all workers, and not below 1 ms.
   std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);

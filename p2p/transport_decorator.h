@@ -25,15 +25,6 @@ class TransportDecorator : public Transport {
   absl::StatusOr<Buffer> Allocate(size_t bytes, MemoryUse use) override {
     return inner_->Allocate(bytes, use);
   }
-  absl::StatusOr<Buffer> AllocateNumbered(int number, size_t bytes) override {
-    return inner_->AllocateNumbered(number, bytes);
-  }
-  absl::Status Share(WorkerId to, MessageKey key, SharedBuffer buffer) override {
-    return inner_->Share(to, key, std::move(buffer));
-  }
-  absl::Status Give(WorkerId to, MessageKey key, Buffer buffer) override {
-    return inner_->Give(to, key, std::move(buffer));
-  }
   absl::Status Send(WorkerId to, MessageKey key, std::span<const std::byte> block,
                     Done sent) override {
     return inner_->Send(to, key, block, std::move(sent));
@@ -48,14 +39,6 @@ class TransportDecorator : public Transport {
   }
   MappedMemory MemoryOf(WorkerId owner, MemoryUse use) override {
     return inner_->MemoryOf(owner, use);
-  }
-  absl::Status ExpectShared(WorkerId from, MessageKey key, size_t bytes,
-                            SharedArrival arrival) override {
-    return inner_->ExpectShared(from, key, bytes, std::move(arrival));
-  }
-  absl::Status ExpectOwned(WorkerId from, MessageKey key, size_t bytes,
-                           OwnedArrival arrival) override {
-    return inner_->ExpectOwned(from, key, bytes, std::move(arrival));
   }
   void Abort(const absl::Status& why) override { inner_->Abort(why); }
   absl::Status status() const override { return inner_->status(); }

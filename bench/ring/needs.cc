@@ -74,7 +74,6 @@ int BuffersFor(const RingOptions& options, const HostFacts& facts, size_t bytes)
 TransportOptions TransportNeedsOf(const RingJob& job, WorkerId self) {
   const bool train = job.options.mode == RingMode::kTrain;
   TransportOptions needs = train ? TrainNeeds(job.plan, self) : TransportOptions();
-  needs.slots = {job.options.slots};
   needs.progress = job.options.progress;
   needs.memory = job.options.memory;
   if (train) return needs;

@@ -15,7 +15,8 @@ std::span<std::byte> Bytes(const Buffer& buffer) { return {buffer.data(), buffer
 absl::StatusOr<Buffer> Payload::Make(size_t bytes) const {
   if (in_place()) return MakeHeapBuffer(bytes);
   const size_t all = AlignPayload(bytes) + kPayloadAlignment;
-  RZ_ASSIGN_OR_RETURN(const ArenaPtr arena, MakeArena(self_, memory_, MemoryUse::kSums, all));
+  RZ_ASSIGN_OR_RETURN(const std::shared_ptr<Arena> arena,
+                      MakeArena(self_, memory_, MemoryUse::kSums, all));
   return arena->Allocate(bytes);  // which keeps the arena alive
 }
 

@@ -142,8 +142,7 @@ void AddUse(const SummaryInfo& info, const std::vector<WorkerReport>& reports, O
   if (!info.interrupted) {
     for (const auto& [name, bytes] :
          {std::pair("bytes_per_step", &WorkerReport::training_bytes),
-          std::pair("bytes_other_per_step", &WorkerReport::other_bytes),
-          std::pair("bytes_copied_per_step", &WorkerReport::copied_bytes)}) {
+          std::pair("bytes_other_per_step", &WorkerReport::other_bytes)}) {
       json[name] = PerStep(Sum(reports, bytes), info.iterations);
     }
   }

@@ -460,7 +460,6 @@ class Worker {
     if (!interrupted) {
       RZ_RETURN_IF_ERROR(SplitSentBytes(plan(), stats.transport.bytes_sent, report));
     }
-    report.copied_bytes = stats.transport.bytes_copied;
     report.memory = stats.memory;
     report.skipped_updates = stats.skipped_updates;
     report.loss_scale = stats.loss_scale;

@@ -21,11 +21,10 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Usage, seconds, parameters, gradient_sums, up
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Steps, count, median, min, max, all)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ActivationPoint, seconds, bytes, peak)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WorkerReport, worker, place, interrupted, not_written, steps,
-                                   pss_peak_mib, training_bytes, other_bytes, copied_bytes,
-                                   skipped_updates, loss_scale, memory, activations, costs,
-                                   forecast, parameters, iterations, dump_trouble, lr,
-                                   gradient_norm, pss_mib, mfu, first_loss, last_loss, evaluations,
-                                   parameters_sha256)
+                                   pss_peak_mib, training_bytes, other_bytes, skipped_updates,
+                                   loss_scale, memory, activations, costs, forecast, parameters,
+                                   iterations, dump_trouble, lr, gradient_norm, pss_mib, mfu,
+                                   first_loss, last_loss, evaluations, parameters_sha256)
 
 std::string ToBytes(const WorkerReport& report) {
   const std::vector<uint8_t> bytes = nlohmann::json::to_cbor(report);

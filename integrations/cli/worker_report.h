@@ -152,7 +152,6 @@ struct WorkerReport {
   // Of the whole run.
   uint64_t training_bytes = 0;  // parameters and gradient sums sent for training
   uint64_t other_bytes = 0;
-  uint64_t copied_bytes = 0;
   int skipped_updates = 0;                   // of the whole ring: sums were not finite
   double loss_scale = 1;                     // as it is at the end
   MemoryBytes memory;                        // allocated, each category at its most

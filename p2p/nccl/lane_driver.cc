@@ -90,8 +90,8 @@ void LaneDriver::Run() {
 void LaneDriver::Launch(Operation operation) {
   if (aborted_) return;
   Line& line = lines_[operation.lane];
-  const LaneOp op = {operation.direction, operation.peer, operation.buffer.data(),
-                     operation.buffer.size()};
+  const LaneOp op = {operation.direction, operation.peer, operation.block.data(),
+                     operation.block.size()};
   // Kept first: a lane that has failed may have begun to touch it.
   line.running.push_back({std::move(operation), Deadline(options_.stall_limit)});
   const absl::Status launched = line.lane->Start(op);
@@ -109,14 +109,14 @@ void LaneDriver::Poll(Line& line) {
     line.running.pop_front();
     // What is next begins now: it could not run before.
     if (!line.running.empty()) line.running.front().stalled = Deadline(options_.stall_limit);
-    operation.done(std::move(operation.buffer));
+    operation.done();
   }
   if (line.running.empty()) return;
   const Running& first = line.running.front();
   if (!first.stalled.over()) return;
   const bool sends = first.operation.direction == LaneOp::Direction::kSend;
   Break(absl::DeadlineExceededError(
-      absl::StrCat("lane ", line.lane->name(), ": ", first.operation.buffer.size(), " bytes ",
+      absl::StrCat("lane ", line.lane->name(), ": ", first.operation.block.size(), " bytes ",
                    sends ? "to" : "from", " worker ", first.operation.peer.value,
                    " are under way for ", options_.stall_limit.count(), " ms (stall_limit)")));
 }

@@ -3,10 +3,10 @@
 //   LaneDriver driver(std::move(lanes), {.stall_limit = std::chrono::seconds(60),
 //                                        .on_failure = [](const absl::Status& why) { ... }});
 //   driver.Start({.lane = 2, .direction = LaneOp::Direction::kReceive, .peer = WorkerId(1),
-//                 .buffer = std::move(buffer), .done = [](Buffer arrived) { ... }});
+//                 .block = block, .done = [] { ... }});
 //
 // All calls of a Lane are this thread's. It sleeps while nothing is under way, and looks every
-// `poll_interval` while something is (a device cannot wake it). An operation's buffer is kept until
+// `poll_interval` while something is (a device cannot wake it). An operation's block must stay until
 // it is complete, or its lane was aborted. The first failure aborts all lanes and is told once:
 // whatever was under way is then dropped and its `done` not called. Thread-safe; no call blocks but
 // the destructor, which aborts what is under way.
@@ -15,16 +15,17 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "base/buffer.h"
 #include "base/ids.h"
 #include "p2p/deadline.h"
 #include "p2p/nccl/lane.h"
@@ -46,8 +47,8 @@ class LaneDriver {
     int lane = 0;
     LaneOp::Direction direction = LaneOp::Direction::kSend;
     WorkerId peer;
-    Buffer buffer;
-    std::function<void(Buffer)> done;  // on the driver's thread
+    std::span<std::byte> block;
+    std::function<void()> done;  // on the driver's thread
   };
 
   LaneDriver(std::vector<std::unique_ptr<Lane>> lanes, LaneDriverOptions options);

@@ -40,31 +40,26 @@ struct LaneMembers {
   std::unique_ptr<Transport> words;
   std::shared_ptr<LaneNews> news;
   std::unique_ptr<LaneDriver> driver;
-  PayloadMemory memory;
-  ArenaPtr parameters;
-  ArenaPtr sums;
+  Arenas arenas;
 };
 
 class LaneTransport final : public MailboxTransport {
  public:
-  LaneTransport(LaneMembers parts, const std::vector<int>& slots)
-      : MailboxTransport(std::move(parts.mailbox), std::move(parts.parameters),
-                         std::move(parts.sums)),
+  explicit LaneTransport(LaneMembers parts)
+      : MailboxTransport(parts.mailbox, std::move(parts.arenas)),
         name_(std::move(parts.name)),
-        memory_(std::move(parts.memory)),
         answers_(std::make_shared<Answers>()),
         wire_(std::move(parts.wire)),
         news_(std::move(parts.news)),
         driver_(std::move(parts.driver)),
         words_(std::move(parts.words)) {
-    wire_->Attach(mailbox().shared_from_this(), words_.get(), driver_.get());
     words_->AnswerWith([wire = wire_, answers = answers_](WorkerId from, const std::string& text) {
       if (IsLaneWord(text)) return wire->OnWord(from, text);
       if (wire->SaidGoodbye(from)) return std::string(kLaneGone);
       return answers->Answer(from, text);
     });
     news_->ListenWith([wire = wire_](const absl::Status& why) { wire->OnWordsFailed(why); });
-    wire_->SayHello(slots);
+    wire_->SayHello();
   }
 
   ~LaneTransport() override {
@@ -85,11 +80,6 @@ class LaneTransport final : public MailboxTransport {
     if (to == self()) return "self";
     return absl::StrCat(name_, " (words: ", words_->LinkTo(to), ")");
   }
-  std::vector<Undelivered> undelivered() const override {
-    std::vector<Undelivered> waiting = wire_->undelivered();
-    for (const Undelivered& each : MailboxTransport::undelivered()) waiting.push_back(each);
-    return waiting;
-  }
   absl::Status Ask(WorkerId to, const std::string& question, AnswerArrival arrival) override {
     if (IsLaneWord(question)) return absl::InvalidArgumentError("a question like a lane's word");
     return MailboxTransport::Ask(to, question, std::move(arrival));
@@ -97,18 +87,9 @@ class LaneTransport final : public MailboxTransport {
   void AnswerWith(Answerer answerer) override { answers_->Set(std::move(answerer)); }
 
  private:
-  bool CanCarry(BufferCell* root) const override {
-    const auto* cell = dynamic_cast<const ArenaCell*>(root);
-    return cell != nullptr && (IsMine(cell->arena()) || wire_->IsReceived(cell));
-  }
-  absl::Status CopyIn(const Buffer& into, const std::byte* from) const override {
-    return memory_.copy(into.data(), from, into.size());
-  }
-
   const std::string name_;
-  const PayloadMemory memory_;
   const std::shared_ptr<Answers> answers_;  // shared with words' answerer
-  const std::shared_ptr<LaneWire> wire_;    // shared with the mailbox, which handles keep alive
+  const std::shared_ptr<LaneWire> wire_;    // shared with the mailbox
   const std::shared_ptr<LaneNews> news_;
   std::unique_ptr<LaneDriver> driver_;
   std::unique_ptr<Transport> words_;
@@ -127,18 +108,6 @@ absl::Status CheckRoutes(const LaneParts& parts, int workers) {
   }
   if (parts.routes.long_hops == kNoLane || parts.routes.order != nullptr) return absl::OkStatus();
   return absl::InvalidArgumentError("a lane for long hops needs their order");
-}
-
-absl::StatusOr<size_t> ReceivedBytes(const LaneParts& parts, const TransportOptions& options) {
-  if (parts.received_bytes > 0) return parts.received_bytes;
-  if (parts.memory.kind != MemoryKind::kHost) {
-    return absl::InvalidArgumentError(
-        "received_bytes: memory of a device for payload that arrives needs a figure");
-  }
-  RZ_ASSIGN_OR_RETURN(const std::vector<int> slots, ResolveSlots(options));
-  size_t all_slots = 0;
-  for (const int each : slots) all_slots += static_cast<size_t>(each);
-  return 2 * all_slots * (options.parameter_bytes + options.sum_bytes);
 }
 
 }  // namespace
@@ -165,7 +134,6 @@ void LaneNews::ListenWith(const Listener& listener) {
 
 TransportOptions LaneWordsOptions(const TransportOptions& options, std::shared_ptr<LaneNews> news) {
   TransportOptions words;
-  words.slots = {2};
   words.parameter_bytes = 4096;
   words.sum_bytes = 4096;  // for wakes
   words.peer_timeout = options.peer_timeout;
@@ -177,7 +145,6 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateLaneTransport(LaneParts parts,
                                                                const TransportOptions& options) {
   const WorkerId self = parts.words->self();
   const int workers = parts.words->workers();
-  RZ_ASSIGN_OR_RETURN(const std::vector<int> slots, ResolveSlots(options));
   RZ_RETURN_IF_ERROR(CheckPeerTimeout(options));
   RZ_RETURN_IF_ERROR(CheckRoutes(parts, workers));
   if (options.progress == ProgressMode::kCaller) {
@@ -188,20 +155,10 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateLaneTransport(LaneParts parts,
                            parts.memory.kind == MemoryKind::kCuda ? "a GPU's" : "the host's",
                            " memory only");
   }
-  RZ_ASSIGN_OR_RETURN(const size_t received_bytes, ReceivedBytes(parts, options));
   LaneMembers members;
-  RZ_ASSIGN_OR_RETURN(members.parameters, MakeArena(self, parts.memory, MemoryUse::kParameters,
-                                                    options.parameter_bytes));
-  RZ_ASSIGN_OR_RETURN(members.sums,
-                      MakeArena(self, parts.memory, MemoryUse::kSums, options.sum_bytes));
-  RZ_ASSIGN_OR_RETURN(ArenaPtr received,
-                      MakeArena(self, parts.memory, MemoryUse::kSums, received_bytes));
-  members.wire = std::make_shared<LaneWire>(self, std::move(parts.routes), std::move(received),
-                                            parts.word_kinds);
+  RZ_ASSIGN_OR_RETURN(members.arenas, MakeArenas(self, parts.memory, options));
+  members.wire = std::make_shared<LaneWire>(self, std::move(parts.routes), parts.word_kinds);
   members.mailbox = std::make_shared<Mailbox>(self, workers, options.on_failure, members.wire);
-  for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
-    members.mailbox->OnCredit(self, static_cast<uint8_t>(kind), slots[kind]);
-  }
   members.driver = std::make_unique<LaneDriver>(
       std::move(parts.lanes),
       LaneDriverOptions{.stall_limit = parts.stall_limit,
@@ -211,8 +168,9 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateLaneTransport(LaneParts parts,
   members.name = std::move(parts.name);
   members.words = std::move(parts.words);
   members.news = std::move(parts.news);
-  members.memory = std::move(parts.memory);
-  return std::make_unique<LaneTransport>(std::move(members), slots);
+  RZ_RETURN_IF_ERROR(
+      members.wire->Attach(members.mailbox, members.words.get(), members.driver.get()));
+  return std::make_unique<LaneTransport>(std::move(members));
 }
 
 }  // namespace ringzero

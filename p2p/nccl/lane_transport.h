@@ -9,9 +9,8 @@
 //                            .lanes = std::move(lanes), .routes = routes, .memory = memory},
 //                           options));
 //
-// Payload is copied from worker to worker: a block that was sent is free again when its send is
-// complete, and a delivered one lies in memory of its receiver's own. A callback comes when the
-// lane says that its operation is complete. Otherwise as Transport says (docs/p2p.md).
+// A callback comes when the lane says that its operation is complete. Otherwise as Transport says
+// (docs/p2p.md).
 #ifndef RINGZERO_P2P_NCCL_LANE_TRANSPORT_H_
 #define RINGZERO_P2P_NCCL_LANE_TRANSPORT_H_
 
@@ -77,12 +76,8 @@ struct LaneParts {
   std::vector<std::unique_ptr<Lane>> lanes;
   LaneRoutes routes;
   PayloadMemory memory;  // that the lanes reach
-  // Memory for payload that arrives: per channel and slot a block, and one more for each that is
-  // being passed on. 0: 2 x slots x kinds times all that may be allocated, which costs nothing in
-  // the host's memory until it is used; a device needs a figure.
-  size_t received_bytes = 0;
-  // Kinds whose payload means nothing (the plan's tokens): they take no lane, and are delivered as
-  // a block of that size with unspecified contents. The same at all workers.
+  // Kinds whose payload means nothing (the plan's tokens): they take no lane, and nothing is
+  // written into the block that is posted for one. The same at all workers.
   std::vector<uint8_t> word_kinds;
   // A lane operation that takes so long is stuck.
   std::chrono::milliseconds stall_limit = std::chrono::seconds(60);

@@ -17,21 +17,21 @@ MessageKey KeyOf(const LaneWord& word) { return {word.kind, word.tag}; }
 
 }  // namespace
 
-LaneWire::LaneWire(WorkerId self, LaneRoutes routes, ArenaPtr received,
-                   const std::vector<uint8_t>& word_kinds)
-    : self_(self),
-      routes_(std::move(routes)),
-      received_(std::move(received)),
-      peers_(routes_.to.size()) {
+LaneWire::LaneWire(WorkerId self, LaneRoutes routes, const std::vector<uint8_t>& word_kinds)
+    : self_(self), routes_(std::move(routes)), peers_(routes_.to.size()) {
   peers_[self.value].greeted = true;
   for (const uint8_t kind : word_kinds) is_word_[kind % kMaxMessageKinds] = true;
 }
 
-void LaneWire::Attach(std::shared_ptr<Mailbox> mailbox, Transport* words, LaneDriver* driver) {
+absl::Status LaneWire::Attach(std::shared_ptr<Mailbox> mailbox, Transport* words,
+                              LaneDriver* driver) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  RZ_ASSIGN_OR_RETURN(wake_from_, words->Allocate(kWakeBytes, MemoryUse::kSums));
+  RZ_ASSIGN_OR_RETURN(wake_into_, words->Allocate(kWakeBytes, MemoryUse::kSums));
   mailbox_ = std::move(mailbox);
   words_ = words;
   driver_ = driver;
+  return absl::OkStatus();
 }
 
 void LaneWire::Detach() {
@@ -45,51 +45,31 @@ void LaneWire::Detach() {
   ended_ = true;
 }
 
-void LaneWire::SayHello(const std::vector<int>& slots) {
-  LaneHello hello;
-  for (int kind = 0; kind < kMaxMessageKinds; ++kind) hello.slots[kind] = slots[kind];
+void LaneWire::SayHello() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  hello_ = ToText(hello);
   for (int w = 0; w < static_cast<int>(peers_.size()); ++w) {
     if (w == self_.value) continue;
     const auto answered = [self = shared_from_this(), w](const absl::StatusOr<std::string>& text) {
       // Empty: it is not there yet, and will say hello itself.
       if (text.ok() && !text->empty()) self->TakeHello(WorkerId(w), *text);
     };
-    words_->Ask(WorkerId(w), hello_, answered).IgnoreError();  // refused: words have ended
+    words_->Ask(WorkerId(w), std::string(kLaneHello), answered)
+        .IgnoreError();  // refused: words have ended
   }
 }
 
 void LaneWire::TakeHello(WorkerId from, const std::string& text) {
-  if (!IsLaneHello(text)) {
-    return Fail(Internal("worker ", from.value, " has no lanes"));
-  }
-  const absl::StatusOr<LaneHello> hello = ParseLaneHello(text);
-  if (!hello.ok()) {
-    return Fail(Annotate(hello.status(), absl::StrCat("from worker ", from.value)));
-  }
-  std::shared_ptr<Mailbox> mailbox;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (std::exchange(peers_[from.value].greeted, true)) return;
-    mailbox = mailbox_;
-    SayGoodbyeIfReady(from);
-  }
-  if (mailbox == nullptr) return;
-  for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
-    mailbox->OnCredit(from, static_cast<uint8_t>(kind), hello->slots[kind]);
-  }
-  mailbox->RunCallbacks();
+  if (text != kLaneHello) return Fail(Internal("worker ", from.value, " has no lanes"));
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Peer& peer = peers_[from.value];
+  if (std::exchange(peer.greeted, true)) return;
+  for (const LaneWord& word : std::exchange(peer.unsaid, {})) Say(from, word);
+  SayGoodbyeIfReady(from);
 }
 
 bool LaneWire::SaidGoodbye(WorkerId to) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return peers_[to.value].goodbye_wanted;
-}
-
-bool LaneWire::IsReceived(const BufferCell* cell) const {
-  const auto* block = dynamic_cast<const ArenaCell*>(cell);
-  return block != nullptr && &block->arena() == received_.get();
 }
 
 bool LaneWire::IsLong(WorkerId from, WorkerId to) const {
@@ -98,28 +78,12 @@ bool LaneWire::IsLong(WorkerId from, WorkerId to) const {
 }
 
 void LaneWire::Say(WorkerId to, const LaneWord& word) {
+  Peer& peer = peers_[to.value];
+  if (!peer.greeted) return peer.unsaid.push_back(word);  // nobody may answer there yet
   // A question that is not accepted has nobody to read it: the words have ended, and say so.
   if (words_ != nullptr) {
     words_->Ask(to, ToText(word), [](const absl::StatusOr<std::string>&) {}).IgnoreError();
   }
-}
-
-void LaneWire::SendParcel(WorkerId to, Parcel parcel) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (ended_) return;
-  if (is_word_[parcel.key.kind] && to != self_) {
-    return Say(to, {.type = LaneWord::Type::kAnnounce,
-                    .kind = parcel.key.kind,
-                    .ownership = static_cast<uint8_t>(parcel.ownership),
-                    .tag = parcel.key.tag,
-                    .bytes = parcel.buffer.size()});
-  }
-  LaneWord word = {.type = LaneWord::Type::kAnnounce,
-                   .kind = parcel.key.kind,
-                   .ownership = static_cast<uint8_t>(parcel.ownership),
-                   .tag = parcel.key.tag,
-                   .bytes = parcel.buffer.size()};
-  Announce(to, word, std::move(parcel.buffer));
 }
 
 bool LaneWire::SendBlock(WorkerId to, const BlockMessage& message) {
@@ -136,11 +100,11 @@ bool LaneWire::SendBlock(WorkerId to, const BlockMessage& message) {
   }
   // Nobody writes to what is sent.
   auto* const data = const_cast<std::byte*>(message.data);
-  Announce(to, word, BorrowBuffer({data, message.bytes}));
+  Announce(to, word, {data, message.bytes});
   return false;
 }
 
-void LaneWire::Announce(WorkerId to, const LaneWord& message, Buffer payload) {
+void LaneWire::Announce(WorkerId to, const LaneWord& message, std::span<std::byte> block) {
   if (routes_.to[to.value] == kNoLane) {
     return FailLater(InvalidArgument("no lane leads from worker ", self_.value, " to worker ",
                                      to.value, " (", ToString(KeyOf(message)), ")"));
@@ -148,33 +112,19 @@ void LaneWire::Announce(WorkerId to, const LaneWord& message, Buffer payload) {
   Peer& peer = peers_[to.value];
   LaneWord word = message;
   word.number = peer.announcements++;
-  peer.announced.push_back({word, std::move(payload)});
-  absl::Status failed;
-  if (to != self_) {
-    Say(to, word);
-    if (IsLong(self_, to)) failed = AdvanceLongHops();
-  } else if (word.type == LaneWord::Type::kAnnounce) {
-    failed = Accept(self_, {word, Buffer()});
-  } else {
-    driver_->Post([self = shared_from_this(), word] {
+  peer.announced.push_back({word, block});
+  if (to == self_) {
+    return driver_->Post([self = shared_from_this(), word] {
       const absl::Status taken = self->TakeOffer(self->self_, word);
       if (!taken.ok()) self->Fail(taken);
     });
   }
-  if (!failed.ok()) FailLater(failed);
+  Say(to, word);
+  if (IsLong(self_, to)) AdvanceLongHops();
 }
 
 void LaneWire::FailLater(const absl::Status& why) {
   failure_ = why;
-  driver_->Post([self = shared_from_this()] { self->Settle(); });
-}
-
-void LaneWire::SendCredit(WorkerId to, uint8_t kind) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (ended_) return;
-  if (to != self_) return Say(to, {.type = LaneWord::Type::kCredit, .kind = kind});
-  // The mailbox may be locked: it is told on a thread of ours.
-  ++own_credits_[kind];
   driver_->Post([self = shared_from_this()] { self->Settle(); });
 }
 
@@ -230,10 +180,8 @@ void LaneWire::Wake() {
   wake_underway_ = true;
   // A message to ourselves: so the callbacks run on the thread that gives the signs of life, and a
   // callback that hangs is seen as what it is.
-  absl::StatusOr<Buffer> buffer = words_->Allocate(kWakeBytes, MemoryUse::kSums);
   const MessageKey key = {0, wakes_++};
-  const auto woken = [self = shared_from_this()](absl::StatusOr<Buffer> woken) {
-    if (woken.ok()) woken->Reset();
+  const auto woken = [self = shared_from_this()](const absl::Status&) {
     {
       const std::lock_guard<std::mutex> lock(self->mutex_);
       self->wake_underway_ = false;
@@ -241,8 +189,9 @@ void LaneWire::Wake() {
     }
     self->RunTurn();
   };
-  if (!ended_ && buffer.ok() && words_->ExpectOwned(self_, key, kWakeBytes, woken).ok()) {
-    words_->Give(self_, key, *std::move(buffer)).IgnoreError();  // refused: `woken` gets that error
+  if (!ended_ && words_->Post(self_, key, wake_into_.as<std::byte>(), woken).ok()) {
+    // Refused: `woken` gets that error.
+    words_->Send(self_, key, wake_from_.as<std::byte>(), [](const absl::Status&) {}).IgnoreError();
     return;
   }
   wake_underway_ = false;  // the words have ended: there is nobody left to look alive to
@@ -256,19 +205,13 @@ std::shared_ptr<Mailbox> LaneWire::HeldMailbox() const {
 
 void LaneWire::Settle() {
   std::shared_ptr<Mailbox> mailbox;
-  int own[kMaxMessageKinds] = {};
   absl::Status failure;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     mailbox = mailbox_;
-    std::swap(own, own_credits_);
     failure = std::exchange(failure_, absl::OkStatus());
   }
-  if (mailbox == nullptr) return;
-  for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
-    if (own[kind] > 0) mailbox->OnCredit(self_, static_cast<uint8_t>(kind), own[kind]);
-  }
-  if (!failure.ok()) mailbox->Fail(failure);
+  if (mailbox != nullptr && !failure.ok()) mailbox->Fail(failure);
 }
 
 void LaneWire::RunTurn() {
@@ -305,10 +248,9 @@ void LaneWire::OnWordsFailed(const absl::Status& why) {
 }
 
 std::string LaneWire::OnWord(WorkerId from, const std::string& text) {
-  if (IsLaneHello(text)) {
+  if (text == kLaneHello) {
     TakeHello(from, text);
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return hello_;
+    return text;
   }
   absl::StatusOr<LaneWord> word = ParseLaneWord(text);
   const absl::Status taken = word.ok() ? TakeWord(from, *word) : word.status();
@@ -320,31 +262,20 @@ absl::Status LaneWire::TakeWord(WorkerId from, const LaneWord& word) {
   if (word.type == LaneWord::Type::kOffer) return TakeOffer(from, word);
   bool goodbye = false;
   std::shared_ptr<Mailbox> mailbox;
-  if (word.type == LaneWord::Type::kAnnounce && is_word_[word.kind]) {
-    RZ_ASSIGN_OR_RETURN(Parcel parcel, TakeEmpty(word));
-    mailbox = HeldMailbox();
-    if (mailbox == nullptr) return absl::OkStatus();
-    mailbox->OnParcel(from, std::move(parcel));
-    mailbox->RunCallbacks();
-    return absl::OkStatus();
-  }
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (ended_) return absl::OkStatus();
     mailbox = mailbox_;
     Peer& peer = peers_[from.value];
     switch (word.type) {
-      case LaneWord::Type::kAnnounce: RZ_RETURN_IF_ERROR(Accept(from, {word, Buffer()})); break;
       case LaneWord::Type::kOffer: break;
       case LaneWord::Type::kGo: RZ_RETURN_IF_ERROR(Go(from, word)); break;
-      case LaneWord::Type::kCredit: break;
       case LaneWord::Type::kGoodbye:
         peer.goodbye_came = true;
         goodbye = peer.receiving == 0 && peer.waiting.empty();
         break;
     }
   }
-  if (word.type == LaneWord::Type::kCredit) mailbox->OnCredit(from, word.kind, 1);
   if (goodbye) mailbox->OnGoodbye(from);
   mailbox->RunCallbacks();
   return absl::OkStatus();
@@ -377,7 +308,7 @@ bool LaneWire::Move(WorkerId from, const BlockMessage& message, std::span<std::b
   const LaneWord word = *offer;
   offers.erase(offer);
   if (is_word_[word.kind] && from != self_) return true;
-  const absl::Status accepted = Accept(from, {word, BorrowBuffer(block)});
+  const absl::Status accepted = Accept(from, {word, block});
   if (!accepted.ok()) FailLater(accepted);
   return false;
 }
@@ -387,36 +318,27 @@ absl::Status LaneWire::Accept(WorkerId from, Arriving arriving) {
     return Internal("worker ", from.value, " announced a payload to worker ", self_.value,
                     ", but no lane leads here");
   }
-  if (!IsLong(from, self_)) return StartReceive(from, std::move(arriving));
-  peers_[from.value].waiting.push_back(std::move(arriving));
-  return AdvanceLongHops();
-}
-
-absl::StatusOr<Parcel> LaneWire::TakeEmpty(const LaneWord& word) {
-  RZ_ASSIGN_OR_RETURN(Buffer block, received_->Allocate(word.bytes));
-  return Parcel{KeyOf(word), static_cast<Ownership>(word.ownership), std::move(block)};
-}
-
-absl::Status LaneWire::StartReceive(WorkerId from, Arriving arriving) {
-  const LaneWord word = arriving.word;
-  if (word.type == LaneWord::Type::kAnnounce) {
-    absl::StatusOr<Buffer> block = received_->Allocate(word.bytes);
-    if (!block.ok()) return Annotate(block.status(), "payload that arrives (received_bytes)");
-    arriving.into = *std::move(block);
+  if (IsLong(from, self_)) {
+    peers_[from.value].waiting.push_back(arriving);
+    AdvanceLongHops();
+    return absl::OkStatus();
   }
+  StartReceive(from, arriving);
+  return from == self_ ? Go(self_, arriving.word) : absl::OkStatus();
+}
+
+void LaneWire::StartReceive(WorkerId from, const Arriving& arriving) {
   ++peers_[from.value].receiving;
   driver_->Start({.lane = routes_.from[from.value],
                   .direction = LaneOp::Direction::kReceive,
                   .peer = from,
-                  .buffer = std::move(arriving.into),
-                  .done = [self = shared_from_this(), from, word](Buffer arrived) {
-                    self->Received(from, word, std::move(arrived));
+                  .block = arriving.into,
+                  .done = [self = shared_from_this(), from, word = arriving.word] {
+                    self->Received(from, word);
                   }});
-  LaneWord go = word;
+  LaneWord go = arriving.word;
   go.type = LaneWord::Type::kGo;
-  if (from == self_) return Go(from, go);
-  Say(from, go);
-  return absl::OkStatus();
+  if (from != self_) Say(from, go);
 }
 
 absl::Status LaneWire::Go(WorkerId to, const LaneWord& word) {
@@ -427,80 +349,71 @@ absl::Status LaneWire::Go(WorkerId to, const LaneWord& word) {
   if (which == announced.end()) return absl::InternalError("a go for what was not announced");
   if (IsLong(self_, to)) {
     which->may_go = true;
-    return AdvanceLongHops();
+    AdvanceLongHops();
+    return absl::OkStatus();
   }
-  Announced next = std::move(*which);
+  const Announced next = *which;
   announced.erase(which);
-  StartSend(to, std::move(next));
+  StartSend(to, next);
   return absl::OkStatus();
 }
 
-void LaneWire::StartSend(WorkerId to, Announced announced) {
+void LaneWire::StartSend(WorkerId to, const Announced& announced) {
   ++peers_[to.value].sending;
-  driver_->Start({.lane = routes_.to[to.value],
-                  .direction = LaneOp::Direction::kSend,
-                  .peer = to,
-                  .buffer = std::move(announced.payload),
-                  .done = [self = shared_from_this(), to, word = announced.word](Buffer sent) {
-                    sent.Reset();
-                    self->Sent(to, word);
-                  }});
+  driver_->Start(
+      {.lane = routes_.to[to.value],
+       .direction = LaneOp::Direction::kSend,
+       .peer = to,
+       .block = announced.block,
+       .done = [self = shared_from_this(), to, word = announced.word] { self->Sent(to, word); }});
 }
 
-absl::Status LaneWire::AdvanceLongHops() {
-  absl::Status failed;
+void LaneWire::AdvanceLongHops() {
   while (routes_.order != nullptr) {
     if (!long_hop_.has_value()) long_hop_ = routes_.order(next_long_hop_++);
     if (!long_hop_.has_value()) {
       --next_long_hop_;
-      break;
+      return;
     }
-    if (!AdvanceLongHop(*long_hop_, failed)) break;
+    if (!AdvanceLongHop(*long_hop_)) return;
     long_hop_.reset();
   }
-  return failed;
 }
 
-bool LaneWire::AdvanceLongHop(const LongHop& hop, absl::Status& failed) {
+bool LaneWire::AdvanceLongHop(const LongHop& hop) {
   if (hop.to == self_) {
     std::deque<Arriving>& waiting = peers_[hop.from.value].waiting;
     const auto next = std::find_if(waiting.begin(), waiting.end(), [&](const Arriving& each) {
       return KeyOf(each.word) == hop.key;
     });
     if (next == waiting.end()) return false;
-    failed = StartReceive(hop.from, std::move(*next));
+    StartReceive(hop.from, *next);
     waiting.erase(next);
-    return failed.ok();
+    return true;
   }
   std::deque<Announced>& announced = peers_[hop.to.value].announced;
   const auto which = std::find_if(announced.begin(), announced.end(), [&](const Announced& each) {
     return KeyOf(each.word) == hop.key;
   });
   if (which == announced.end() || !which->may_go) return false;
-  Announced next = std::move(*which);
+  const Announced next = *which;
   announced.erase(which);
-  StartSend(hop.to, std::move(next));
+  StartSend(hop.to, next);
   return true;
 }
 
 void LaneWire::Sent(WorkerId to, const LaneWord& word) {
   const std::shared_ptr<Mailbox> mailbox = HeldMailbox();
-  const bool from_block = word.type == LaneWord::Type::kOffer;
-  if (from_block && mailbox != nullptr) mailbox->OnSent(to, word.kind, word.block);
+  if (mailbox != nullptr) mailbox->OnSent(to, word.kind, word.block);
   const std::lock_guard<std::mutex> lock(mutex_);
   --peers_[to.value].sending;
   SayGoodbyeIfReady(to);
 }
 
-void LaneWire::Received(WorkerId from, const LaneWord& word, Buffer payload) {
+void LaneWire::Received(WorkerId from, const LaneWord& word) {
   const std::shared_ptr<Mailbox> mailbox = HeldMailbox();
   if (mailbox == nullptr) return;
-  if (word.type == LaneWord::Type::kOffer) {
-    mailbox->OnMoved(from, word.kind, word.block);
-  } else {
-    mailbox->OnParcel(from,
-                      {KeyOf(word), static_cast<Ownership>(word.ownership), std::move(payload)});
-  }
+  mailbox->OnMoved(from, word.kind, word.block);
   bool goodbye = false;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -521,19 +434,6 @@ void LaneWire::Drain(std::chrono::milliseconds limit) {
     }
     return !wake_underway_;
   });
-}
-
-std::vector<Undelivered> LaneWire::undelivered() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  std::vector<Undelivered> waiting;
-  for (int w = 0; w < static_cast<int>(peers_.size()); ++w) {
-    for (const Announced& each : peers_[w].announced) {
-      // The mailbox knows what waits in a block.
-      if (each.word.type == LaneWord::Type::kAnnounce)
-        waiting.push_back({WorkerId(w), KeyOf(each.word)});
-    }
-  }
-  return waiting;
 }
 
 }  // namespace ringzero

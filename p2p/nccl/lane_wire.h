@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "p2p/arena.h"
+#include "base/buffer.h"
 #include "p2p/mailbox.h"
 #include "p2p/nccl/lane_driver.h"
 #include "p2p/nccl/lane_transport.h"
@@ -34,19 +34,16 @@ namespace ringzero {
 class LaneWire final : public Wire, public std::enable_shared_from_this<LaneWire> {
  public:
   // `word_kinds`: LaneParts::word_kinds.
-  LaneWire(WorkerId self, LaneRoutes routes, ArenaPtr received,
-           const std::vector<uint8_t>& word_kinds);
+  LaneWire(WorkerId self, LaneRoutes routes, const std::vector<uint8_t>& word_kinds);
 
-  // Until Detach, `words` and `driver` live. `slots` are this worker's, by kind.
-  void Attach(std::shared_ptr<Mailbox> mailbox, Transport* words, LaneDriver* driver);
-  void SayHello(const std::vector<int>& slots);
+  // Until Detach, `words` and `driver` live. The error of words' Allocate.
+  absl::Status Attach(std::shared_ptr<Mailbox> mailbox, Transport* words, LaneDriver* driver);
+  void SayHello();
   // Ends the connection with both; from now on nothing is sent.
   void Detach();
 
   bool SendBlock(WorkerId to, const BlockMessage& message) override;
   bool Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) override;
-  void SendParcel(WorkerId to, Parcel parcel) override;
-  void SendCredit(WorkerId to, uint8_t kind) override;
   void SendAbort(WorkerId to, const absl::Status& why) override;
   void SendGoodbye(WorkerId to) override;
   void SendQuestion(WorkerId to, uint64_t number, const std::string& question) override;
@@ -59,22 +56,20 @@ class LaneWire final : public Wire, public std::enable_shared_from_this<LaneWire
 
   // Waits until all that was sent and every goodbye is gone, at most `limit`.
   void Drain(std::chrono::milliseconds limit);
-  // Announced, and not on a lane yet.
-  std::vector<Undelivered> undelivered() const;
-  bool IsReceived(const BufferCell* cell) const;
   bool SaidGoodbye(WorkerId to) const;
 
  private:
   struct Announced {  // by us: waits for its go
     LaneWord word;
-    Buffer payload;
+    std::span<std::byte> block;
     bool may_go = false;
   };
   struct Arriving {
     LaneWord word;
-    Buffer into;
+    std::span<std::byte> into;
   };
   struct Peer {
+    std::vector<LaneWord> unsaid;  // until it is greeted
     std::deque<Announced> announced;
     std::vector<LaneWord> offers;  // by it: their blocks are not posted yet
     std::deque<Arriving> waiting;  // in the lane of the long hops, for their turn
@@ -90,17 +85,15 @@ class LaneWire final : public Wire, public std::enable_shared_from_this<LaneWire
   // All with mutex_ held.
   void Say(WorkerId to, const LaneWord& word);
   void SayGoodbyeIfReady(WorkerId to);
-  void StartSend(WorkerId to, Announced announced);
-  void Announce(WorkerId to, const LaneWord& word, Buffer payload);
+  void StartSend(WorkerId to, const Announced& announced);
+  void Announce(WorkerId to, const LaneWord& word, std::span<std::byte> block);
   // Later, when nobody holds the mailbox's lock.
   void FailLater(const absl::Status& why);
-  absl::Status StartReceive(WorkerId from, Arriving arriving);
+  void StartReceive(WorkerId from, const Arriving& arriving);
   absl::Status Accept(WorkerId from, Arriving arriving);
   absl::Status Go(WorkerId to, const LaneWord& word);
-  // A message without payload.
-  absl::StatusOr<Parcel> TakeEmpty(const LaneWord& word);
-  absl::Status AdvanceLongHops();
-  bool AdvanceLongHop(const LongHop& hop, absl::Status& failed);
+  void AdvanceLongHops();
+  bool AdvanceLongHop(const LongHop& hop);
   bool IsLong(WorkerId from, WorkerId to) const;
 
   // Without it.
@@ -108,7 +101,7 @@ class LaneWire final : public Wire, public std::enable_shared_from_this<LaneWire
   absl::Status TakeWord(WorkerId from, const LaneWord& word);
   absl::Status TakeOffer(WorkerId from, const LaneWord& word);
   void Sent(WorkerId to, const LaneWord& word);
-  void Received(WorkerId from, const LaneWord& word, Buffer payload);
+  void Received(WorkerId from, const LaneWord& word);
   std::shared_ptr<Mailbox> HeldMailbox() const;
   // What was noted with the mailbox's lock held.
   void Settle();
@@ -118,22 +111,20 @@ class LaneWire final : public Wire, public std::enable_shared_from_this<LaneWire
   const WorkerId self_;
   const LaneRoutes routes_;
   bool is_word_[kMaxMessageKinds] = {};
-  const ArenaPtr received_;  // where payloads arrive
 
   mutable std::mutex mutex_;
   std::condition_variable drained_;
   std::shared_ptr<Mailbox> mailbox_;  // and it holds us, until Detach
   Transport* words_ = nullptr;
   LaneDriver* driver_ = nullptr;
-  std::string hello_;  // ours
+  Buffer wake_from_, wake_into_;  // of words: a message to ourselves
   std::vector<Peer> peers_;
   int64_t next_long_hop_ = 0;
   std::optional<LongHop> long_hop_;  // whose turn it is
   bool ended_ = false;
   bool wake_underway_ = false;
   uint64_t wakes_ = 0;
-  int own_credits_[kMaxMessageKinds] = {};  // slots of messages to ourselves, not yet told
-  absl::Status failure_;                    // found with the mailbox's lock held, not yet told
+  absl::Status failure_;  // found with the mailbox's lock held, not yet told
 };
 
 }  // namespace ringzero

@@ -64,7 +64,6 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateNcclTransport(const JobSeat& se
                               .lanes = std::move(lanes),
                               .routes = std::move(plan.routes),
                               .memory = std::move(made.memory),
-                              .received_bytes = parts.received_bytes,
                               .word_kinds = std::move(parts.word_kinds),
                               .stall_limit = parts.stall_limit},
                              options);

@@ -3,7 +3,7 @@
 //   auto news = std::make_shared<LaneNews>();
 //   ... words: shm or ucx, made with LaneWordsOptions(options, news) ...
 //   RZ_ASSIGN_OR_RETURN(auto transport, CreateNcclTransport(seat, {.words = std::move(words),
-//                           .news = news, .lane = {.device = 0}, .received_bytes = 1 << 30},
+//                           .news = news, .lane = {.device = 0}},
 //                           options));
 //
 // One communicator and stream for every ordered pair of workers that exchange payload (`pairs`),
@@ -34,7 +34,6 @@ struct NcclParts {
   NcclLaneOptions lane;
   NcclPairs pairs = NcclPairs::kNeighbours;
   LongHopOrder order;               // none: a message that no pair carries is an error
-  size_t received_bytes = 0;        // as LaneParts
   std::vector<uint8_t> word_kinds;  // likewise
   std::chrono::milliseconds stall_limit = std::chrono::seconds(60);
 };

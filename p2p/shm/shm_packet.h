@@ -13,20 +13,18 @@
 namespace ringzero {
 
 inline constexpr uint32_t kShmMagic = 0x525A5348;  // "RZSH"
-inline constexpr uint32_t kShmVersion = 6;
+inline constexpr uint32_t kShmVersion = 7;
 // A payload up to here is written into the ring, behind its token.
 inline constexpr size_t kShmSmallBytes = 448;
-inline constexpr int kMemoryUses = 2;
 
-// The first packet on a connection, with four descriptors: data and holder counts of the
-// parameters, then of the sums.
+// The first packet on a connection, with two descriptors: the memory of the parameters and of the
+// sums.
 struct ShmHello {
   uint32_t magic = kShmMagic;
   uint32_t version = kShmVersion;
   int32_t worker = 0;
   int32_t workers = 0;
   uint64_t arena_bytes[kMemoryUses] = {};
-  int32_t slots[kMaxMessageKinds] = {};  // the sender's, for what it receives
 };
 
 // A word of a ring (p2p/shm/shm_rings.h) begins with a token. The text of an abort, a question or
@@ -34,9 +32,7 @@ struct ShmHello {
 // the last one with zeros.
 struct ShmToken {
   enum class Type : uint8_t {
-    kMessage = 1,
-    kCredit,
-    kAbort,
+    kAbort = 1,
     kGoodbye,
     kQuestion,
     kAnswer,
@@ -45,15 +41,13 @@ struct ShmToken {
     kSmall,  // a payload that follows
     kTaken,  // of a kBlock: it may be written again
   };
-  Type type = Type::kMessage;
-  uint8_t kind = 0;       // of a message or a credit
-  uint8_t ownership = 0;  // Ownership
-  uint8_t use = 0;        // MemoryUse: in which arena the block lies
-  int32_t origin = 0;     // whose arena
-  uint32_t block = 0;     // kMessage: its index in the arena. kTaken: the message's number
-  int32_t code = 0;       // kAbort: absl::StatusCode
-  uint64_t tag = 0;       // kQuestion, kAnswer: the question's number
-  uint64_t offset = 0;
+  Type type = Type::kWord;
+  uint8_t kind = 0;     // of a message
+  uint8_t use = 0;      // kBlock: MemoryUse, in which of the sender's arenas the block lies
+  uint32_t number = 0;  // kTaken: of the message in its channel
+  int32_t code = 0;     // kAbort: absl::StatusCode
+  uint64_t tag = 0;     // kQuestion, kAnswer: the question's number
+  uint64_t offset = 0;  // kBlock
   uint64_t bytes = 0;
 };
 static_assert(sizeof(ShmToken) == 40);

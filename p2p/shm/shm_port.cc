@@ -26,7 +26,6 @@ ShmHello HelloOf(const ShmPortOptions& options) {
   hello.worker = options.mailbox->self().value;
   hello.workers = options.mailbox->workers();
   for (int i = 0; i < kMemoryUses; ++i) hello.arena_bytes[i] = options.arenas[i]->bytes;
-  for (int kind = 0; kind < kMaxMessageKinds; ++kind) hello.slots[kind] = options.slots[kind];
   return hello;
 }
 
@@ -82,10 +81,7 @@ ShmPort::ShmPort(ShmEndpoint endpoint, const ShmPortOptions& options)
 absl::Status ShmPort::SayHello(const ShmPortOptions& options) {
   const ShmHello hello = HelloOf(options);
   std::vector<int> files;
-  for (const ShmArena* arena : options.arenas) {
-    files.push_back(arena->files.data.get());
-    files.push_back(arena->files.counts.get());
-  }
+  for (const ShmArena* arena : options.arenas) files.push_back(arena->file.get());
   for (const Inlet& inlet : inlets_) {
     if (!inlet.socket) continue;
     const auto bytes = std::as_bytes(std::span(&hello, 1));
@@ -250,7 +246,7 @@ bool ShmPort::ReadRing(Inlet& inlet, int most) {
 absl::Status ShmPort::ReceiveHello(Inlet& inlet) {
   PacketBuffer buffer;
   ReceiveResult packet = ReceivePacket(inlet.socket.get(), buffer);
-  if (packet.kind != ReceiveResult::Kind::kPacket) return absl::OkStatus();  // Adopt complains
+  if (packet.kind != ReceiveResult::Kind::kPacket) return absl::OkStatus();  // its reader complains
   return TakeHello(inlet, buffer, std::move(packet));
 }
 
@@ -264,7 +260,7 @@ absl::Status ShmPort::TakeHello(Inlet& inlet, const PacketBuffer& buffer, Receiv
   inlet.greeted = true;
   --ungreeted_;
   ShmHello hello;
-  if (packet.bytes != sizeof(hello) || packet.descriptors.size() != 2 * kMemoryUses) {
+  if (packet.bytes != sizeof(hello) || packet.descriptors.size() != kMemoryUses) {
     return absl::InternalError("it is no hello");
   }
   std::memcpy(&hello, buffer.data(), sizeof(hello));
@@ -276,15 +272,10 @@ absl::Status ShmPort::TakeHello(Inlet& inlet, const PacketBuffer& buffer, Receiv
                     mailbox_->workers());
   }
   for (int i = 0; i < kMemoryUses; ++i) {
-    const ArenaFiles files = {std::move(packet.descriptors[2 * i]),
-                              std::move(packet.descriptors[2 * i + 1])};
-    RZ_ASSIGN_OR_RETURN(ArenaPtr view, MapShmArena(inlet.from, static_cast<MemoryUse>(i),
-                                                   hello.arena_bytes[i], files));
-    views_.Add(std::move(view));
-  }
-  for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
-    RZ_RETURN_IF_ERROR(
-        mailbox_->OnSlots(inlet.from, static_cast<uint8_t>(kind), hello.slots[kind]));
+    const auto use = static_cast<MemoryUse>(i);
+    RZ_ASSIGN_OR_RETURN(MappedMemory view,
+                        MapShmArena(use, hello.arena_bytes[i], packet.descriptors[i]));
+    views_.Add(inlet.from, use, std::move(view));
   }
   return absl::OkStatus();
 }
@@ -312,13 +303,11 @@ absl::Status ShmPort::TakeToken(Inlet& inlet) {
   if (!inlet.greeted) RZ_RETURN_IF_ERROR(ReceiveHello(inlet));
   if (token.kind >= kMaxMessageKinds) return absl::InternalError("its kind is unknown");
   switch (token.type) {
-    case ShmToken::Type::kMessage: return TakeMessage(from, token);
     case ShmToken::Type::kBlock: return TakeBlock(from, token);
     case ShmToken::Type::kSmall: return TakeSmall(from, token, inlet.text);
     case ShmToken::Type::kTaken:
-      mailbox_->OnSent(from, token.kind, token.block);
+      mailbox_->OnSent(from, token.kind, token.number);
       return absl::OkStatus();
-    case ShmToken::Type::kCredit: mailbox_->OnCredit(from, token.kind, 1); return absl::OkStatus();
     case ShmToken::Type::kAbort:
       if (token.code < 1 || token.code > kMaxCode)
         return absl::InternalError("its code is unknown");
@@ -333,7 +322,7 @@ absl::Status ShmPort::TakeToken(Inlet& inlet) {
     case ShmToken::Type::kGoodbye: mailbox_->OnGoodbye(from); return absl::OkStatus();
     case ShmToken::Type::kWord:
       ReceiveHellos();
-      mailbox_->OnParcel(from, {{token.kind, token.tag}, Ownership::kWord, Buffer()});
+      mailbox_->OnWord(from, {token.kind, token.tag});
       return absl::OkStatus();
   }
   return absl::InternalError("its type is unknown");
@@ -344,7 +333,7 @@ absl::Status ShmPort::TakeBlock(WorkerId from, const ShmToken& token) {
   const bool is_own = from == mailbox_->self();
   const std::span<const std::byte> memory =
       is_own ? arenas_[token.use]->memory()
-             : views_.BytesOf(from, static_cast<MemoryUse>(token.use));
+             : views_.MemoryOf(from, static_cast<MemoryUse>(token.use)).bytes;
   if (token.offset > memory.size() || token.bytes > memory.size() - token.offset) {
     return Internal("it names ", token.bytes, " bytes at ", token.offset, " of memory that has ",
                     memory.size());
@@ -360,23 +349,6 @@ absl::Status ShmPort::TakeSmall(WorkerId from, const ShmToken& token, const std:
                                       .bytes = payload.size(),
                                       .data = reinterpret_cast<const std::byte*>(payload.data()),
                                       .passes = true});
-}
-
-absl::Status ShmPort::TakeMessage(WorkerId from, const ShmToken& token) {
-  const WorkerId origin(token.origin);
-  Inlet* const whose = InletOf(origin);
-  if (token.use >= kMemoryUses || whose == nullptr) {
-    return absl::InternalError("it names memory that does not exist");
-  }
-  const auto use = static_cast<MemoryUse>(token.use);
-  // The origin's hello was written before this block left it, but is perhaps not read yet.
-  if (!whose->greeted) RZ_RETURN_IF_ERROR(ReceiveHello(*whose));
-  const ArenaBlock block = {token.block, token.offset, token.bytes};
-  RZ_ASSIGN_OR_RETURN(Buffer buffer, origin == mailbox_->self() ? arenas_[token.use]->Adopt(block)
-                                                                : views_.Adopt(origin, use, block));
-  const auto ownership = token.ownership == 0 ? Ownership::kShared : Ownership::kOwned;
-  mailbox_->OnParcel(from, {{token.kind, token.tag}, ownership, std::move(buffer)});
-  return absl::OkStatus();
 }
 
 }  // namespace ringzero

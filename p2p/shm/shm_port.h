@@ -25,7 +25,6 @@
 #include "p2p/deadline.h"
 #include "p2p/heartbeat.h"
 #include "p2p/mailbox.h"
-#include "p2p/shm/arena_views.h"
 #include "p2p/shm/packet_socket.h"
 #include "p2p/shm/shm_arena.h"
 #include "p2p/shm/shm_endpoint.h"
@@ -40,7 +39,6 @@ struct ShmPortOptions {
   std::shared_ptr<ShmWire> wire;
   // This worker's, by MemoryUse; the arenas must outlive the port.
   std::array<const ShmArena*, kMemoryUses> arenas = {};
-  std::vector<int> slots;  // of each kind, as ResolveSlots returns them
   std::chrono::milliseconds peer_timeout;
   ProgressMode progress = ProgressMode::kThread;
 };
@@ -61,9 +59,6 @@ class ShmPort {
   // Mailbox::Shutdown before. Callbacks may come until it returns. Idempotent.
   void Stop();
 
-  // Is this a block of a peer's memory as this port maps it? Words may name these, and blocks of
-  // this worker's own arenas.
-  bool HasView(const ArenaCell& cell) const { return views_.Contains(cell); }
   // As Transport::MemoryOf, of a peer.
   MappedMemory MemoryOf(WorkerId peer, MemoryUse use) const { return views_.MemoryOf(peer, use); }
 
@@ -101,14 +96,13 @@ class ShmPort {
   absl::Status TakeHello(Inlet& inlet, const PacketBuffer& buffer, ReceiveResult packet);
   absl::Status TakeWord(Inlet& inlet, const RingWord& word);
   absl::Status TakeToken(Inlet& inlet);
-  absl::Status TakeMessage(WorkerId from, const ShmToken& token);
   absl::Status TakeBlock(WorkerId from, const ShmToken& token);
   absl::Status TakeSmall(WorkerId from, const ShmToken& token, const std::string& payload);
   Inlet* InletOf(WorkerId worker);
 
   // The message thread's, but for mailbox_, wire_, views_, watch_ and stopping_.
   const std::shared_ptr<Mailbox> mailbox_;
-  const std::shared_ptr<ShmWire> wire_;  // shared with the mailbox, which handles keep alive
+  const std::shared_ptr<ShmWire> wire_;  // shared with the mailbox
   const std::array<Arena*, kMemoryUses> arenas_;
   const ProgressMode progress_;
   Heartbeat heartbeat_;

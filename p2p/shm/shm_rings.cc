@@ -111,11 +111,6 @@ RingEnd& ShmRings::EndOf(int from, int to) {
   return reinterpret_cast<RingEnd*>(memory_.data() + BellsBytes(members_))[from * members_ + to];
 }
 
-bool ShmRings::HasUnread(int from, int to) {
-  const uint64_t read = EndOf(from, to).read.load(std::memory_order_seq_cst);
-  return SlotsOf(from, to)[read % kWords].number.load(std::memory_order_seq_cst) == read + 1;
-}
-
 RingSlot* ShmRings::SlotsOf(int from, int to) {
   std::byte* const slots = memory_.data() + BellsBytes(members_) + EndsBytes(members_);
   return reinterpret_cast<RingSlot*>(slots) + (static_cast<size_t>(from) * members_ + to) * kWords;

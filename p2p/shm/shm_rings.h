@@ -55,27 +55,10 @@ struct alignas(64) RingSlot {
   RingWord word;
   std::atomic<uint64_t> number;
 };
-// What a ring's reader cannot do without, among what it need not be woken for. Zeroed memory is
-// one.
-class Wanted {
- public:
-  // The reader, who then looks whether it is there already (HasUnread). `what` is below 32.
-  void Add(int what) { bits_.fetch_or(uint32_t{1} << what, std::memory_order_seq_cst); }
-  void Remove(int what) { bits_.fetch_and(~(uint32_t{1} << what), std::memory_order_seq_cst); }
-  // The writer, after it has written that: if so, it wakes the reader. It takes nothing back: what
-  // it has written may have been read meanwhile, and the next one be wanted.
-  bool Has(int what) const {
-    return (bits_.load(std::memory_order_seq_cst) & (uint32_t{1} << what)) != 0;
-  }
-
- private:
-  std::atomic<uint32_t> bits_;
-};
 // What the reader tells the writer.
 struct alignas(64) RingEnd {
   std::atomic<uint64_t> read;        // so many words
   std::atomic<uint32_t> wants_room;  // set by the writer
-  Wanted wanted;
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free && sizeof(RingSlot) == 64);
 
@@ -125,9 +108,6 @@ class ShmRings {
   RingWriter Writer(int from, int to) { return RingWriter(SlotsOf(from, to), &EndOf(from, to)); }
   RingReader Reader(int from, int to) { return RingReader(SlotsOf(from, to), &EndOf(from, to)); }
   Doorbell& bell(int member);
-  Wanted& wanted(int from, int to) { return EndOf(from, to).wanted; }
-  // A word that the reader has not given back. Any thread of the reader.
-  bool HasUnread(int from, int to);
 
  private:
   ShmRings(int members, Mapping memory) : members_(members), memory_(std::move(memory)) {}

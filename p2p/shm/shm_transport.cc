@@ -16,13 +16,11 @@ namespace {
 
 class ShmTransport final : public MailboxTransport {
  public:
-  ShmTransport(std::shared_ptr<Mailbox> mailbox, std::array<ArenaPtr, kMemoryUses> arenas,
-               std::unique_ptr<ShmPort> port)
-      : MailboxTransport(std::move(mailbox), std::move(arenas[0]), std::move(arenas[1])),
-        port_(std::move(port)) {}
+  ShmTransport(std::shared_ptr<Mailbox> mailbox, Arenas arenas, std::unique_ptr<ShmPort> port)
+      : MailboxTransport(std::move(mailbox), std::move(arenas)), port_(std::move(port)) {}
 
   ~ShmTransport() override {
-    port_->PollWhile([this] { return mailbox().waits_for_credit(); }, kDrainLimit);
+    port_->PollWhile([this] { return mailbox().waits_to_leave(); }, kDrainLimit);
     mailbox().Shutdown(kDrainLimit);
     port_->Stop();
   }
@@ -34,12 +32,6 @@ class ShmTransport final : public MailboxTransport {
   }
 
  private:
-  bool HasWords() const override { return true; }
-  bool CanCarry(BufferCell* root) const override {
-    const auto* cell = dynamic_cast<const ArenaCell*>(root);
-    return cell != nullptr && (IsMine(cell->arena()) || port_->HasView(*cell));
-  }
-
   const std::unique_ptr<ShmPort> port_;
 };
 
@@ -49,7 +41,6 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateShmTransport(ShmEndpoint endpoi
                                                               const TransportOptions& options) {
   const WorkerId self = endpoint.self;
   const int workers = static_cast<int>(endpoint.sockets.size());
-  RZ_ASSIGN_OR_RETURN(const std::vector<int> slots, ResolveSlots(options));
   RZ_RETURN_IF_ERROR(CheckPeerTimeout(options));
   if (options.memory != MemoryKind::kHost) {
     return absl::InvalidArgumentError("shm carries memory of the host, not of a GPU");
@@ -59,18 +50,15 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateShmTransport(ShmEndpoint endpoi
   RZ_ASSIGN_OR_RETURN(ShmArena sums, MakeShmArena(self, MemoryUse::kSums, options.sum_bytes));
   auto wire = std::make_shared<ShmWire>(self, endpoint.Members(), endpoint.rings);
   auto mailbox = std::make_shared<Mailbox>(self, workers, options.on_failure, wire);
-  for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
-    mailbox->OnCredit(self, static_cast<uint8_t>(kind), slots[kind]);
-  }
   RZ_ASSIGN_OR_RETURN(std::unique_ptr<ShmPort> port,
                       ShmPort::Create(std::move(endpoint), {.mailbox = mailbox,
                                                             .wire = wire,
                                                             .arenas = {&parameters, &sums},
-                                                            .slots = slots,
                                                             .peer_timeout = options.peer_timeout,
                                                             .progress = options.progress}));
-  std::array<ArenaPtr, kMemoryUses> arenas = {std::move(parameters.arena), std::move(sums.arena)};
-  return std::make_unique<ShmTransport>(std::move(mailbox), std::move(arenas), std::move(port));
+  return std::make_unique<ShmTransport>(std::move(mailbox),
+                                        Arenas{std::move(parameters.arena), std::move(sums.arena)},
+                                        std::move(port));
 }
 
 }  // namespace ringzero

@@ -38,25 +38,20 @@ void ShmWire::Publish(RingReader& reader, WorkerId from) {
   if (reader.Publish()) PeerOf(from)->doorbell->Ring();
 }
 
-bool ShmWire::Send(WorkerId to, const ShmToken& token, std::string_view text) {
+void ShmWire::Send(WorkerId to, const ShmToken& token, std::string_view text) {
   Peer& peer = *PeerOf(to);
-  if (Write(peer, token, text) == Written::kDropped) return false;
-  peer.doorbell->Ring();
-  return true;
-}
-
-ShmWire::Written ShmWire::Write(Peer& peer, const ShmToken& token, std::string_view text) {
-  const std::lock_guard<std::mutex> lock(peer.mutex);
-  if (!peer.open) return Written::kDropped;
-  const bool behind = !peer.waiting.empty();
-  RingWord word = {};
-  std::memcpy(word.data(), &token, sizeof(token));
-  Put(peer, word);
-  for (size_t at = 0; at < text.size(); at += word.size()) {
-    std::memcpy(word.data(), text.data() + at, std::min(word.size(), text.size() - at));
+  {
+    const std::lock_guard<std::mutex> lock(peer.mutex);
+    if (!peer.open) return;  // it is gone
+    RingWord word = {};
+    std::memcpy(word.data(), &token, sizeof(token));
     Put(peer, word);
+    for (size_t at = 0; at < text.size(); at += word.size()) {
+      std::memcpy(word.data(), text.data() + at, std::min(word.size(), text.size() - at));
+      Put(peer, word);
+    }
   }
-  return behind || !peer.waiting.empty() ? Written::kBehind : Written::kAlone;
+  peer.doorbell->Ring();
 }
 
 void ShmWire::Put(Peer& peer, const RingWord& word) {
@@ -128,50 +123,14 @@ bool ShmWire::SendBlock(WorkerId to, const BlockMessage& message) {
 bool ShmWire::Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) {
   std::memcpy(block.data(), message.data, block.size());
   if (!message.passes) {
-    Send(from, {.type = ShmToken::Type::kTaken, .kind = message.key.kind, .block = message.number});
+    Send(from,
+         {.type = ShmToken::Type::kTaken, .kind = message.key.kind, .number = message.number});
   }
   return true;
 }
 
-void ShmWire::SendParcel(WorkerId to, Parcel parcel) {
-  if (parcel.ownership == Ownership::kWord) {
-    Send(to, {.type = ShmToken::Type::kWord, .kind = parcel.key.kind, .tag = parcel.key.tag});
-    return;
-  }
-  auto* cell = dynamic_cast<ArenaCell*>(parcel.buffer.cell());
-  RZ_CHECK(cell != nullptr, "only blocks of arenas travel: " + ToString(parcel.key));
-  ShmToken token;
-  token.kind = parcel.key.kind;
-  token.ownership = static_cast<uint8_t>(parcel.ownership);
-  token.use = static_cast<uint8_t>(cell->arena().use());
-  token.origin = cell->arena().owner().value;
-  token.block = cell->block().index;
-  token.tag = parcel.key.tag;
-  token.offset = cell->block().offset;
-  token.bytes = cell->block().bytes;
-  if (!Send(to, token)) return;
-  parcel.buffer.Detach();
-  cell->SendHolder();
-}
-
-void ShmWire::SendCredit(WorkerId to, uint8_t kind) {
-  Peer& peer = *PeerOf(to);
-  const Written written = Write(peer, {.type = ShmToken::Type::kCredit, .kind = kind}, "");
-  if (written == Written::kDropped) return;
-  if (written == Written::kBehind || rings_->wanted(member_, MemberOf(to)).Has(kind)) {
-    peer.doorbell->Ring();
-  }
-}
-
-void ShmWire::AwaitCredit(WorkerId to, uint8_t kind) {
-  const int member = MemberOf(to);
-  rings_->wanted(member, member_).Add(kind);
-  // Either the peer sees that, or we see what it wrote before; our message thread may sleep.
-  if (rings_->HasUnread(member, member_)) Wake();
-}
-
-void ShmWire::StopAwaitingCredit(WorkerId to, uint8_t kind) {
-  rings_->wanted(MemberOf(to), member_).Remove(kind);
+void ShmWire::SendWord(WorkerId to, MessageKey key) {
+  Send(to, {.type = ShmToken::Type::kWord, .kind = key.kind, .tag = key.tag});
 }
 
 void ShmWire::SendAbort(WorkerId to, const absl::Status& why) {

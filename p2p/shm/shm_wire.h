@@ -1,7 +1,7 @@
 // ShmWire: a mailbox's words to the workers of its host, written into their rings.
 //
 //   ShmWire wire(self, members, rings);                  // members: this host's workers, in order
-//   wire.SendParcel(to, std::move(parcel));              // any thread
+//   wire.SendWord(to, key);                              // any thread
 //   wire.Sleep(limit, [&] { return …; });                // the message thread, as all below it
 //
 // A full ring never blocks: the rest waits in a queue here, in order, until Flush writes it. All
@@ -36,11 +36,8 @@ class ShmWire final : public Wire {
 
   bool SendBlock(WorkerId to, const BlockMessage& message) override;
   bool Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) override;
-  void SendParcel(WorkerId to, Parcel parcel) override;
-  // Does not wake a sleeper that has credit left: it reads this with the next word that wakes it.
-  void SendCredit(WorkerId to, uint8_t kind) override;
-  void AwaitCredit(WorkerId to, uint8_t kind) override;
-  void StopAwaitingCredit(WorkerId to, uint8_t kind) override;
+  bool HasWords() const override { return true; }
+  void SendWord(WorkerId to, MessageKey key) override;
   void SendAbort(WorkerId to, const absl::Status& why) override;
   void SendGoodbye(WorkerId to) override;
   void SendQuestion(WorkerId to, uint64_t number, const std::string& question) override;
@@ -92,12 +89,7 @@ class ShmWire final : public Wire {
     bool given_up = false;
   };
 
-  // kDropped: the peer is gone. kBehind: what waited before it may have left with it, or it waits
-  // with that: the reader must be woken for whatever it was.
-  enum class Written { kDropped, kAlone, kBehind };
-  Written Write(Peer& peer, const ShmToken& token, std::string_view text);  // wakes nobody
-  // False when it is dropped.
-  bool Send(WorkerId to, const ShmToken& token, std::string_view text = "");
+  void Send(WorkerId to, const ShmToken& token, std::string_view text = "");
   void Put(Peer& peer, const RingWord& word);  // peer.mutex held, as the next two
   bool Flush(Peer& peer);
   void Drop(Peer& peer);

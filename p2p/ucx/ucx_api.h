@@ -27,8 +27,7 @@ namespace ringzero {
   F(ucp_ep_create) F(ucp_ep_close_nbx) F(ucp_ep_query)                                          \
   F(ucp_mem_map) F(ucp_mem_unmap) F(ucp_mem_query)                                              \
   F(ucp_am_send_nbx) F(ucp_am_recv_data_nbx) F(ucp_am_data_release)                             \
-  F(ucp_tag_send_nbx) F(ucp_tag_recv_nbx) F(ucp_tag_probe_nb) F(ucp_tag_msg_recv_nbx)           \
-  F(ucp_request_check_status) F(ucp_request_cancel) F(ucp_request_free)
+  F(ucp_request_check_status) F(ucp_request_free)
 // clang-format on
 #define RZ_UCS_FUNCTIONS(F) \
   F(ucs_status_string) F(ucs_debug_disable_signal) F(ucs_global_opts_set_value)

@@ -1,8 +1,7 @@
-// The sending side: parcels, credit that rides along, last words.
+// The sending side: messages, fetches, last words.
 #include "p2p/ucx/ucx_links.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <random>
 #include <utility>
@@ -15,7 +14,6 @@ namespace ringzero {
 namespace {
 
 constexpr size_t kOperationsPerPeer = 32;
-constexpr uint64_t kStepsForCredit = 64;  // a ping-pong's answer comes within these
 
 std::span<const std::byte> BytesOf(const std::string& text) {
   return std::as_bytes(std::span(text.data(), text.size()));
@@ -38,20 +36,13 @@ UcxLinks::UcxLinks(const UcxPortOptions& options)
     Peer& peer = peers_[w];
     peer.worker = WorkerId(w);
     peer.nonce = uint64_t{random()} << 32 | random();
-    for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
-      Incoming& in = peer.in[kind];
-      in.slots = static_cast<uint32_t>(options.slots[kind]);
-      in.arriving.resize(std::bit_ceil(in.slots));
-    }
   }
   for (const WorkerId peer : options.peers) peers_[peer.value].here = peer != self_;
 }
 
-void UcxLinks::Begin(Mailbox* mailbox, UcxWorker* worker, std::array<Arena*, kUcxMemoryUses> arenas,
-                     std::vector<std::string> nonces) {
+void UcxLinks::Begin(Mailbox* mailbox, UcxWorker* worker, std::vector<std::string> nonces) {
   mailbox_ = mailbox;
   worker_ = worker;
-  arenas_ = arenas;
   nonces_ = std::move(nonces);
   for (Peer& peer : peers_) {
     if (!peer.here) continue;
@@ -60,7 +51,6 @@ void UcxLinks::Begin(Mailbox* mailbox, UcxWorker* worker, std::array<Arena*, kUc
   }
   // How many are under way at once depends on who runs when: not a first time that allocates.
   for (size_t i = 0; i < kOperationsPerPeer * peers_.size(); ++i) AddOperation();
-  granted_.reserve(kMaxMessageKinds * peers_.size());
 }
 
 void UcxLinks::AddOperation() {
@@ -79,37 +69,28 @@ UcxLinks::Operation& UcxLinks::TakeOperation(Operation::Kind kind, WorkerId peer
 }
 
 void UcxLinks::FreeOperation(Operation& operation) {
-  operation.buffer.Reset();
   operation.text.clear();
-  operation.request = nullptr;
   free_operations_.push_back(&operation);
 }
 
-UcxHeader UcxLinks::HeaderTo(Peer& peer, UcxType type) {
+UcxHeader UcxLinks::HeaderTo(const Peer& peer, UcxType type) const {
   UcxHeader header;
   header.pass = peer.pass_out;
   header.from = static_cast<uint16_t>(self_.value);
   header.type = type;
-  if (peer.has_credits) header.credits = std::exchange(peer.credits, {});
-  peer.has_credits = peer.credits_press = false;
   return header;
 }
 
 void UcxLinks::SendOperation(Peer& peer, Operation& operation, std::span<const std::byte> data) {
-  const bool with_payload = operation.header.type == UcxType::kParcel && !data.empty();
   const UcxWorker::Fate fate = worker_->SendMessage(
       peer.worker.value,
-      {.header = Pack(operation.header, with_payload, operation.short_header),
+      {.header = std::as_bytes(std::span(&operation.header, 1)),
        .data = data,
        .operation = &operation,
        .wanted = operation.header.type == UcxType::kHello ? UcxWorker::Wanted::kReply
                                                           : UcxWorker::Wanted::kNothing});
   if (fate == UcxWorker::Fate::kFailed) {
-    const UcxHeader& header = operation.header;
-    Suspect(peer, Internal("UCX refuses ",
-                           header.type == UcxType::kParcel
-                               ? ToString(MessageKey{header.kind, header.tag})
-                               : absl::StrCat("a word of type ", static_cast<int>(header.type))));
+    Suspect(peer, Internal("UCX refuses a word of type ", static_cast<int>(operation.header.type)));
   }
   if (fate != UcxWorker::Fate::kUnderWay) return FreeOperation(operation);
   if (operation.kind == Operation::Kind::kHeartbeat) {
@@ -143,7 +124,6 @@ void UcxLinks::SayHello() {
     hello.nonce = peer.nonce;
     hello.proof = HelloProof(PairOf(self_, peer.worker));
     hello.peer_timeout_ms = static_cast<uint64_t>(options_.peer_timeout.count());
-    for (int kind = 0; kind < kMaxMessageKinds; ++kind) hello.slots[kind] = options_.slots[kind];
     Operation& operation = TakeOperation(Operation::Kind::kMessage, peer.worker);
     operation.header = HeaderTo(peer, UcxType::kHello);
     // Whoever is at this address has proved nothing yet: the proof is for hellos alone.
@@ -169,11 +149,8 @@ bool UcxLinks::SendBlock(WorkerId to, const BlockMessage& message) {
   header.number = message.number;
   header.kind = message.key.kind;
   const bool small = message.bytes <= kUcxSmallBytes && options_.memory == MemoryKind::kHost;
-  // Credit rides on whole headers alone.
-  const bool is_short = small && header.credits == decltype(header.credits){};
   const UcxWorker::Fate fate =
-      worker_->SendMessage(to.value, {.header = is_short ? PackBlock(header, operation.block_header)
-                                                         : std::as_bytes(std::span(&header, 1)),
+      worker_->SendMessage(to.value, {.header = Pack(header, small, operation.short_header),
                                       .data = {message.data, message.bytes},
                                       .operation = &operation,
                                       .offer = !small});
@@ -201,7 +178,7 @@ bool UcxLinks::Fetch(WorkerId from, const BlockMessage& message, std::span<std::
   fetch.header.kind = message.key.kind;
   fetch.header.number = message.number;
   fetch.header.bytes = block.size();
-  ++receives_under_way_;
+  ++fetches_under_way_;
   const UcxWorker::Fate fate = worker_->Fetch(message.handle, block, &fetch);
   if (fate == UcxWorker::Fate::kUnderWay) return false;
   OnDone(fetch,
@@ -218,76 +195,6 @@ void UcxLinks::TellDone() {
                   : mailbox_->OnMoved(each.peer, each.kind, each.number);
   }
   ended_.clear();
-}
-
-void UcxLinks::SendParcel(WorkerId to, Parcel parcel) {
-  if (to == self_) return mailbox_->OnParcel(self_, std::move(parcel));
-  Peer& peer = peers_[to.value];
-  if (peer.gone) return;
-  Outgoing& out = peer.out[parcel.key.kind];
-  UcxHeader header = HeaderTo(peer, UcxType::kParcel);
-  header.tag = parcel.key.tag;
-  header.bytes = parcel.buffer.size();
-  header.number = out.sent++;
-  header.kind = parcel.key.kind;
-  header.ownership = static_cast<uint8_t>(parcel.ownership);
-  const std::span<std::byte> data(parcel.buffer.data(), parcel.buffer.size());
-  const bool small = data.size() <= kUcxSmallBytes && options_.memory == MemoryKind::kHost;
-
-  Operation& announcement = TakeOperation(Operation::Kind::kMessage, to);
-  announcement.header = header;
-  if (small) announcement.buffer = std::move(parcel.buffer);
-  SendOperation(peer, announcement, small ? data : std::span<std::byte>());
-  if (small) return;
-  Operation& payload = TakeOperation(Operation::Kind::kPayload, to);
-  payload.buffer = std::move(parcel.buffer);
-  const UcxWorker::Fate fate =
-      worker_->SendTagged(to.value, {.tag = PayloadTag(peer.pass_out, header.kind, header.number),
-                                     .data = data,
-                                     .operation = &payload});
-  if (fate == UcxWorker::Fate::kUnderWay) {
-    ++peer.sends_under_way;
-    return;
-  }
-  FreeOperation(payload);
-  if (fate == UcxWorker::Fate::kFailed) {
-    Suspect(peer, Internal("UCX refuses the payload of ", ToString(parcel.key)));
-  }
-}
-
-void UcxLinks::SendCredit(WorkerId to, uint8_t kind) {
-  if (to == self_) return mailbox_->OnCredit(self_, kind, 1);
-  Peer& peer = peers_[to.value];
-  ++peer.in[kind].freed;
-  // A full count goes first; slots beyond 255 of one kind at once are rare.
-  if (peer.credits[kind] == 255) SendControl(peer, UcxType::kCredits);
-  ++peer.credits[kind];
-  if (!peer.has_credits) peer.credits_since = step_;
-  peer.has_credits = credits_due_ = true;
-  const Incoming& in = peer.in[kind];
-  if (in.large || 2 * peer.credits[kind] > in.slots) peer.credits_press = true;
-  Advance(peer, kind);
-}
-
-void UcxLinks::SendCredits(uint64_t step) {
-  step_ = step;
-  if (credits_due_) SendCreditsOlderThan(kStepsForCredit);
-}
-
-void UcxLinks::SendAllCredits() {
-  if (credits_due_) SendCreditsOlderThan(0);
-}
-
-void UcxLinks::SendCreditsOlderThan(uint64_t steps) {
-  credits_due_ = false;
-  for (Peer& peer : peers_) {
-    if (!peer.has_credits) continue;
-    if (peer.credits_press || step_ - peer.credits_since >= steps) {
-      SendControl(peer, UcxType::kCredits);
-    } else {
-      credits_due_ = true;
-    }
-  }
 }
 
 void UcxLinks::SendText(WorkerId to, Text text) {
@@ -343,31 +250,6 @@ bool UcxLinks::FarewellSeen() const {
 void UcxLinks::OnDone(UcxOperation& done, const absl::Status& status, size_t bytes) {
   auto& operation = static_cast<Operation&>(done);
   Peer& peer = peers_[operation.peer.value];
-  if (operation.kind == Operation::Kind::kReceive) {
-    --receives_under_way_;
-    Incoming& in = peer.in[operation.header.kind];
-    const uint32_t number = operation.header.number;
-    Arriving& arriving = in.arriving[number % in.arriving.size()];
-    const uint8_t kind = operation.header.kind;
-    const bool whole = status.ok() && bytes == operation.buffer.size();
-    Buffer buffer;
-    (status.ok() ? buffer : kept_.emplace_back()) = std::move(operation.buffer);
-    FreeOperation(operation);
-    // After a misfit the slot may be another message's.
-    if (arriving.posted != &operation) return;
-    arriving.posted = nullptr;
-    if (whole) {
-      arriving.buffer = std::move(buffer);
-      arriving.filled = true;
-    } else if (MayBeItsEnd(status)) {
-      Suspect(peer, Annotate(status, absl::StrCat("receiving payload ", number, " of kind ",
-                                                  static_cast<int>(kind))));
-    } else {
-      arriving.failed = status.ok() ? absl::InternalError("its payload has another size") : status;
-    }
-    if (mailbox_ != nullptr) Deliver(peer, kind);
-    return;
-  }
   if (operation.kind == Operation::Kind::kFetch) return OnFetched(operation, status, bytes);
   if (operation.kind == Operation::Kind::kBlock && status.ok()) {
     ended_.push_back({peer.worker, operation.header.kind, operation.header.number, true});
@@ -389,8 +271,8 @@ void UcxLinks::OnFetched(Operation& fetch, const absl::Status& status, size_t by
   Peer& peer = peers_[fetch.peer.value];
   const UcxHeader header = fetch.header;
   FreeOperation(fetch);
-  --receives_under_way_;
-  if (peer.announced > 0) --peer.announced;  // a farewell may have said that nothing comes
+  --fetches_under_way_;
+  if (peer.offered > 0) --peer.offered;  // a farewell may have said that nothing comes
   clean_up_due_ = clean_up_due_ || peer.goodbye_came || peer.farewell_came;  // last words
   if (status.ok() && bytes == header.bytes) {
     ended_.push_back({peer.worker, header.kind, header.number});
@@ -443,7 +325,6 @@ void UcxLinks::CleanUp() {
   for (Peer& peer : peers_) TakeLastWords(peer);
   for (Peer& peer : peers_) {
     if (!peer.here || !(peer.gone || peer.silent) || peer.closed) continue;
-    CancelReceives(peer);
     // A farewell's answer may still be on its way out.
     if (!worker_->connected(peer.worker.value)) {
       peer.closed = true;
@@ -452,21 +333,11 @@ void UcxLinks::CleanUp() {
   }
 }
 
-void UcxLinks::CancelReceives(Peer& peer) {
-  for (Incoming& in : peer.in) {
-    for (Arriving& arriving : in.arriving) {
-      if (arriving.posted != nullptr) worker_->Cancel(*arriving.posted);
-    }
-  }
-}
-
 void UcxLinks::Shut() {
   for (Peer& peer : peers_) {
-    CancelReceives(peer);
     for (void* const offer : peer.offers) worker_->Decline(offer);
     peer.offers.clear();
   }
-  worker_->DropUnexpected();
 }
 
 std::optional<WorkerId> UcxLinks::Ungreeted() const {

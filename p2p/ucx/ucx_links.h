@@ -1,10 +1,9 @@
 // UcxLinks: a UcxPort's side of the message thread: what is under way to and from each peer.
 //
-//   UcxLinks links(options);   links.Begin(mailbox, worker, arenas, nonces);
-//   links.SayHello();   links.SendParcel(to, std::move(parcel));   links.Await(from, awaited);
+//   UcxLinks links(options);   links.Begin(mailbox, worker, nonces);
+//   links.SayHello();   links.SendBlock(to, message);
 //   while (worker.Progress()) {}        // messages come in through UcxListener
-//   links.GrantCredits();
-//   links.SendCredits(++step);          // what no other message has taken along
+//   links.TellDone();
 //
 // Used by one thread at a time: the message thread, or whoever polls.
 #ifndef RINGZERO_P2P_UCX_UCX_LINKS_H_
@@ -21,10 +20,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "p2p/arena.h"
 #include "p2p/awake_clock.h"
 #include "p2p/mailbox.h"
-#include "p2p/ring_queue.h"
 #include "p2p/ucx/ucx_packet.h"
 #include "p2p/ucx/ucx_port.h"
 #include "p2p/ucx/ucx_worker.h"
@@ -37,16 +34,12 @@ class UcxLinks final : public UcxListener {
 
   // Before all that follows. Both outlive this, or Shut comes first. `nonces`: as told
   // at the rendezvous, by worker.
-  void Begin(Mailbox* mailbox, UcxWorker* worker, std::array<Arena*, kUcxMemoryUses> arenas,
-             std::vector<std::string> nonces);
+  void Begin(Mailbox* mailbox, UcxWorker* worker, std::vector<std::string> nonces);
   void SayHello();
 
   // Wire's words; Fetch is its Move.
   bool SendBlock(WorkerId to, const BlockMessage& message);
   bool Fetch(WorkerId from, const BlockMessage& message, std::span<std::byte> block);
-  void SendParcel(WorkerId to, Parcel parcel);
-  void Await(WorkerId from, const Awaited& awaited);
-  void SendCredit(WorkerId to, uint8_t kind);
   struct Text {
     UcxType type = UcxType::kAbort;
     uint64_t number = 0;
@@ -59,13 +52,6 @@ class UcxLinks final : public UcxListener {
   // Tells the mailbox of the blocks that have been filled, or have left: without its lock.
   void TellDone();
   bool HasDone() const { return !ended_.empty(); }
-  // Tells the mailbox of the credit that came with messages while there was other credit left:
-  // after the messages have been handed on, which should not wait for that.
-  void GrantCredits();
-  // What no other message has taken along for a while; at once if the last message was large, or
-  // when more than half of a kind's slots are in it. `step` only grows.
-  void SendCredits(uint64_t step);
-  void SendAllCredits();
   // A sign of life to everybody whom `needs_one` names.
   template <typename NeedsOne>
   void SendHeartbeats(const NeedsOne& needs_one) {
@@ -82,8 +68,8 @@ class UcxLinks final : public UcxListener {
     }
   }
 
-  // After Progress: what cannot be done inside it, or while a parcel is sent (endpoints that broke
-  // are told and closed, the receives posted for them cancelled).
+  // After Progress: what cannot be done inside it, or while a message is sent (endpoints that broke
+  // are told and closed).
   void CleanUp();
   // It gives no sign of life: nothing is waited for any more.
   void GiveUp(WorkerId peer);
@@ -100,11 +86,10 @@ class UcxLinks final : public UcxListener {
   bool Quiet() const;
   void SayFarewell();
   bool FarewellSeen() const;
-  // Cancels all receives. Blocks that UCX may still write to are kept until this is destroyed,
-  // which must come after the UcxWorker's end.
+  // Declines all offers. This must live until after the UcxWorker's end.
   void Shut();
-  // Something is being received still: a cancelled receive that had begun goes on.
-  bool Receiving() const { return receives_under_way_ > 0; }
+  // Something is being fetched still.
+  bool Fetching() const { return fetches_under_way_ > 0; }
 
   const std::string& Lanes(WorkerId peer) const { return peers_[peer.value].lanes; }
   void ReadLanes();
@@ -114,42 +99,14 @@ class UcxLinks final : public UcxListener {
   void OnBroken(int peer, const absl::Status& why) override;
 
  private:
-  // A send with what it needs until it is over, or a posted receive.
+  // A send with what it needs until it is over, or a fetch.
   struct Operation final : UcxOperation {
-    enum class Kind { kMessage, kPayload, kReceive, kHeartbeat, kBlock, kFetch };
+    enum class Kind { kMessage, kHeartbeat, kBlock, kFetch };
     Kind kind = Kind::kMessage;
     WorkerId peer;
-    UcxHeader header;             // kReceive: kind and number alone
+    UcxHeader header;             // kFetch: kind, number and bytes alone
     UcxShortHeader short_header;  // what is sent of it, perhaps
-    UcxBlockHeader block_header;  // or this
-    Buffer buffer;
     std::string text;
-  };
-  // One message of a channel from its announcement or its wait until its delivery.
-  struct Arriving {
-    bool announced = false;
-    bool awaited = false;
-    bool filled = false;
-    UcxHeader header;  // if announced
-    Awaited wanted;    // if awaited
-    Buffer buffer;
-    Operation* posted = nullptr;
-    absl::Status failed;  // of the receive
-
-    void Clear() {  // for the next message; its receive may still be posted
-      announced = awaited = filled = false;
-      failed = absl::OkStatus();
-    }
-  };
-  struct Incoming {                  // a channel from a peer; numbers wrap around
-    std::vector<Arriving> arriving;  // by number modulo their count, a power of two
-    uint32_t slots = 0;              // not more than there are of them
-    RingQueue<Awaited> waiting;      // awaited beyond the slots
-    uint32_t awaited = 0;            // number of the next message that gets its Awaited
-    uint32_t delivered = 0;          // number of the next one that the mailbox gets
-    uint32_t freed = 0;              // slots that were given back
-    bool large = false;              // the last message
-    uint32_t next_block = 0;         // behind the last message from block to block
   };
   // A message from block to block that has left (`peer` receives it), or has come.
   struct Ended {
@@ -157,12 +114,6 @@ class UcxLinks final : public UcxListener {
     uint8_t kind = 0;
     uint32_t number = 0;
     bool has_left = false;
-  };
-  struct Outgoing {
-    uint32_t slots = 0;  // the peer's
-    uint32_t sent = 0;
-    uint32_t credited = 0;  // slots that came back
-    int granted = 0;        // of these, not yet told to the mailbox
   };
   struct Peer {
     WorkerId worker;
@@ -175,16 +126,11 @@ class UcxLinks final : public UcxListener {
     bool goodbye_due = false, goodbye_said = false, goodbye_came = false, goodbye_told = false;
     bool farewell_said = false, farewell_seen = false, farewell_came = false;
     bool heartbeat_under_way = false;
-    bool has_credits = false;
-    bool credits_press = false;
-    uint64_t credits_since = 0;  // the step of the first of them
     int sends_under_way = 0;
-    int announced = 0;          // messages that were announced and are not delivered
+    int offered = 0;            // by it, and not fetched yet
     std::vector<void*> offers;  // of those, the ones that are not being fetched yet
     uint64_t pass_out = 0, pass_in = 0, nonce = 0;
-    std::array<uint8_t, kMaxMessageKinds> credits{};  // to be sent
-    std::array<Outgoing, kMaxMessageKinds> out;
-    std::array<Incoming, kMaxMessageKinds> in;
+    std::array<uint32_t, kMaxMessageKinds> next{};  // by kind: behind the last message from it
     std::string lanes;
     bool lanes_settled = false;  // the same at two looks
   };
@@ -206,10 +152,9 @@ class UcxLinks final : public UcxListener {
   void AddOperation();
   Operation& TakeOperation(Operation::Kind kind, WorkerId peer);
   void FreeOperation(Operation& operation);
-  UcxHeader HeaderTo(Peer& peer, UcxType type);
+  UcxHeader HeaderTo(const Peer& peer, UcxType type) const;
   void SendOperation(Peer& peer, Operation& operation, std::span<const std::byte> data);
   void SendControl(Peer& peer, UcxType type);
-  void SendCreditsOlderThan(uint64_t steps);
   void SendHeartbeat(Peer& peer);
   void SayDueGoodbye(Peer& peer);
 
@@ -217,36 +162,23 @@ class UcxLinks final : public UcxListener {
   void TakeHello(const Message& message, const UcxHeader& header);
   absl::Status CheckHello(const UcxHello& hello) const;
   void TakeRefusal(const Message& message, const UcxHeader& header);
-  absl::Status TakeCredits(Peer& peer, const UcxHeader& header);
   absl::StatusOr<bool> TakeBlock(Peer& peer, const UcxHeader& header, const Message& message);
   void OnFetched(Operation& fetch, const absl::Status& status, size_t bytes);
-  absl::Status TakeAnnouncement(Peer& peer, const UcxHeader& header,
-                                std::span<const std::byte> data);
-  void Advance(Peer& peer, uint8_t kind);
-  void Post(Peer& peer, uint8_t kind, uint32_t number);
-  void Deliver(Peer& peer, uint8_t kind);
   void TakeLastWords(Peer& peer);
-  void CancelReceives(Peer& peer);
-  absl::StatusOr<Buffer> BlockFor(uint8_t ownership, size_t bytes);
 
   const UcxPortOptions& options_;
   const WorkerId self_;
   Mailbox* mailbox_ = nullptr;
   UcxWorker* worker_ = nullptr;
-  std::array<Arena*, kUcxMemoryUses> arenas_{};
   std::vector<std::string> nonces_;  // by worker
   std::vector<Peer> peers_;          // by worker
   std::deque<Operation> operations_;
   std::vector<Operation*> free_operations_;
-  std::vector<Buffer> kept_;  // of receives that failed: UCX may write to them until its end
   std::vector<Ended> ended_;  // the mailbox is to be told of
-  std::vector<std::pair<WorkerId, uint8_t>> granted_;  // whose Outgoing::granted is not 0
-  bool credits_due_ = false;
-  uint64_t step_ = 0;
   bool clean_up_due_ = false;
   absl::Status failed_;  // for CleanUp
   int hellos_under_way_ = 0;
-  int receives_under_way_ = 0;
+  int fetches_under_way_ = 0;
   std::vector<WorkerId> broken_;  // in the order in which they broke; CleanUp tells the mailbox
   AwakeClock awake_;              // ticked by CheckSuspicion
   std::optional<Suspicion> suspicion_;  // the first

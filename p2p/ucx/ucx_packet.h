@@ -1,7 +1,6 @@
-// What UcxPorts say to each other: a message's header, in its three forms, and the hello.
+// What UcxPorts say to each other: a message's header, in its two forms, and the hello.
 //
 //   UcxHeader header = {.pass = peer.pass_out, .from = 1, .type = UcxType::kGoodbye};
-//   header.credits[kind] = 2;                     // any message may carry credit
 //   UcxShortHeader memory;
 //   worker.SendMessage(to, {.header = Pack(header, small, memory), …});
 //   std::optional<UcxHeader> same = Unpack(message.header, message.data.size());
@@ -27,19 +26,18 @@
 namespace ringzero {
 
 inline constexpr uint32_t kUcxMagic = 0x585a5552;  // "RUZX"
-inline constexpr uint32_t kUcxVersion = 5;
+inline constexpr uint32_t kUcxVersion = 6;
 
 // A worker tells these bytes at the rendezvous, in front of its address: random, new in each start.
 inline constexpr size_t kUcxNonceBytes = 16;
 
-// Payloads up to here travel behind their header, larger ones in a tagged message of their own.
+// Payloads up to here travel behind their header, larger ones are offered and fetched.
 inline constexpr size_t kUcxSmallBytes = 4096 + 64;
 
 enum class UcxType : uint8_t {
   kHello = 1,     // data: UcxHello
   kRefusal,       // to a stranger: tag = its hello's nonce, text behind the header
-  kParcel,        // a message, or what is announced of it
-  kCredits,       // nothing but header.credits
+  kBlock,         // a message from block to block: its payload, or the offer of it
   kAbort,         // data: text; code
   kGoodbye,       // nothing more will be sent
   kQuestion,      // tag = number, data: text
@@ -47,7 +45,6 @@ enum class UcxType : uint8_t {
   kHeartbeat,     // nothing
   kFarewell,      // the last word; code = 1 after a goodbye, else this worker ends without one
   kFarewellSeen,  // its answer
-  kBlock,         // a message from block to block: its payload, or the offer of it
 };
 
 struct UcxHeader {
@@ -58,55 +55,23 @@ struct UcxHeader {
   uint16_t from = 0;
   UcxType type = UcxType::kHeartbeat;
   uint8_t kind = 0;
-  uint8_t ownership = 0;
-  std::array<uint8_t, 3> unused = {};
   int32_t code = 0;
-  std::array<uint8_t, kMaxMessageKinds> credits = {};  // slots of the channels to `from`, by kind
+  uint32_t unused = 0;
 };
-static_assert(sizeof(UcxHeader) == 56 && std::is_trivially_copyable_v<UcxHeader>);
+static_assert(sizeof(UcxHeader) == 40 && std::is_trivially_copyable_v<UcxHeader>);
 
-// The header of a payload that comes with it, if it brings credit of one kind at most: so short
-// that a message of a few bytes is one cache line of UCX's shared memory, and one of 64 bytes is
-// still written into its queue directly.
-//
-//   pass | from: 8 bytes; tag: 8; then from the lowest bit: number 16, kind 4, ownership 1,
-//   kind of the credit 4, credit 7
-using UcxShortHeader = std::array<std::byte, 20>;
-inline constexpr uint32_t kUcxMostSlots = 0xffff;  // the short number tells so many apart
-inline constexpr uint8_t kUcxMostShortCredit = 0x7f;
-static_assert(kMaxMessageKinds == 16);  // what four bits tell
-
-// `header` as it is sent: itself, or in `memory`; both must outlive the result. `with_payload`: a
-// parcel whose payload is behind it.
-inline std::span<const std::byte> Pack(const UcxHeader& header, bool with_payload,
-                                       UcxShortHeader& memory) {
-  const std::span<const std::byte> whole = std::as_bytes(std::span(&header, 1));
-  if (!with_payload) return whole;
-  int credit_kind = 0;
-  for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
-    if (header.credits[kind] == 0) continue;
-    if (header.credits[credit_kind] != 0 && credit_kind != kind) return whole;
-    credit_kind = kind;
-  }
-  const uint8_t credit = header.credits[credit_kind];
-  if (credit > kUcxMostShortCredit) return whole;
-  const uint64_t pass_and_from = header.pass | header.from;
-  const uint32_t rest = (header.number & 0xffff) | uint32_t{header.kind} << 16 |
-                        uint32_t{header.ownership} << 20 |
-                        static_cast<uint32_t>(credit_kind) << 21 | uint32_t{credit} << 25;
-  std::memcpy(memory.data(), &pass_and_from, 8);
-  std::memcpy(memory.data() + 8, &header.tag, 8);
-  std::memcpy(memory.data() + 16, &rest, 4);
-  return memory;
-}
-
-// The header of a small message from block to block, whose payload is behind it: short, so that both
-// fit into one cache line, as above.
+// The header of a small message, whose payload is behind it: so short that a message of a few bytes
+// is one cache line of UCX's shared memory, and one of 64 bytes is still written into its queue
+// directly.
 //
 //   pass | from: 8 bytes; tag: 8; then from the lowest bit: number 16, kind 8
-using UcxBlockHeader = std::array<std::byte, 19>;
+using UcxShortHeader = std::array<std::byte, 19>;
 
-inline std::span<const std::byte> PackBlock(const UcxHeader& header, UcxBlockHeader& memory) {
+// `header` as it is sent: itself, or in `memory`; both must outlive the result. `with_payload`: a
+// kBlock whose payload is behind it.
+inline std::span<const std::byte> Pack(const UcxHeader& header, bool with_payload,
+                                       UcxShortHeader& memory) {
+  if (!with_payload) return std::as_bytes(std::span(&header, 1));
   const uint64_t pass_and_from = header.pass | header.from;
   const auto number = static_cast<uint16_t>(header.number);
   std::memcpy(memory.data(), &pass_and_from, 8);
@@ -116,8 +81,15 @@ inline std::span<const std::byte> PackBlock(const UcxHeader& header, UcxBlockHea
   return memory;
 }
 
-inline UcxHeader UnpackBlock(std::span<const std::byte> bytes, size_t payload_bytes) {
+// The header of a message with so many bytes behind it; of a short one, `number` is modulo 2^16.
+// Nothing if it is too short to be one.
+inline std::optional<UcxHeader> Unpack(std::span<const std::byte> bytes, size_t payload_bytes) {
   UcxHeader header;
+  if (bytes.size() >= sizeof(header)) {
+    std::memcpy(&header, bytes.data(), sizeof(header));
+    return header;
+  }
+  if (bytes.size() != sizeof(UcxShortHeader)) return std::nullopt;
   uint64_t pass_and_from = 0;
   uint16_t number = 0;
   std::memcpy(&pass_and_from, bytes.data(), 8);
@@ -132,35 +104,9 @@ inline UcxHeader UnpackBlock(std::span<const std::byte> bytes, size_t payload_by
   return header;
 }
 
-// The header of a message with so many bytes behind it; of a short one, `number` is modulo 2^16.
-// Nothing if it is too short to be one.
-inline std::optional<UcxHeader> Unpack(std::span<const std::byte> bytes, size_t payload_bytes) {
-  UcxHeader header;
-  if (bytes.size() >= sizeof(header)) {
-    std::memcpy(&header, bytes.data(), sizeof(header));
-    return header;
-  }
-  if (bytes.size() == sizeof(UcxBlockHeader)) return UnpackBlock(bytes, payload_bytes);
-  if (bytes.size() != sizeof(UcxShortHeader)) return std::nullopt;
-  uint64_t pass_and_from = 0;
-  uint32_t rest = 0;
-  std::memcpy(&pass_and_from, bytes.data(), 8);
-  std::memcpy(&header.tag, bytes.data() + 8, 8);
-  std::memcpy(&rest, bytes.data() + 16, 4);
-  header.pass = pass_and_from & ~uint64_t{0xffff};
-  header.from = static_cast<uint16_t>(pass_and_from);
-  header.bytes = payload_bytes;
-  header.type = UcxType::kParcel;
-  header.number = rest & 0xffff;
-  header.kind = rest >> 16 & 0xf;
-  header.ownership = rest >> 20 & 1;
-  header.credits[rest >> 21 & 0xf] = static_cast<uint8_t>(rest >> 25);
-  return header;
-}
-
-// The number of a message whose short header says `low`: the first such one from `delivered` on.
-inline uint32_t WholeNumber(uint32_t low, uint32_t delivered) {
-  return delivered + ((low - delivered) & 0xffff);
+// The number of a message whose short header says `low`: the first such one from `first` on.
+inline uint32_t WholeNumber(uint32_t low, uint32_t first) {
+  return first + ((low - first) & 0xffff);
 }
 
 struct UcxHello {
@@ -172,7 +118,6 @@ struct UcxHello {
   Digest proof = {};
   uint64_t peer_timeout_ms = 0;
   uint32_t small_bytes = kUcxSmallBytes;
-  std::array<int32_t, kMaxMessageKinds> slots = {};
 };
 static_assert(std::is_trivially_copyable_v<UcxHello>);
 
@@ -201,12 +146,6 @@ inline uint64_t PassFor(const UcxPair& pair) {
   uint64_t pass = 0;
   for (size_t i = 0; i < sizeof(pass); ++i) pass = pass << 8 | digest[i];
   return pass & ~uint64_t{0xffff};
-}
-
-// Tag of the UCX message with the payload of the `number`-th message of a channel; `pass`: from its
-// sender to its receiver, so that nobody else's bytes are taken for it.
-inline uint64_t PayloadTag(uint64_t pass, uint8_t kind, uint32_t number) {
-  return pass ^ (uint64_t{kind} << 40 | number);
 }
 
 }  // namespace ringzero

@@ -45,12 +45,9 @@ std::string AddressKey(WorkerId worker, AddressFor whom) {
 std::string AddressHeader() { return absl::StrCat("ringzero ucx ", kUcxVersion, "\n"); }
 
 struct Command {
-  enum class Kind { kParcel, kBlock, kFetch, kAwait, kCredit, kText, kGoodbye };
-  Kind kind = Kind::kCredit;
+  enum class Kind { kBlock, kFetch, kText, kGoodbye };
+  Kind kind = Kind::kText;
   WorkerId worker;
-  Parcel parcel;              // kParcel
-  Awaited awaited;            // kAwait
-  uint8_t message_kind = 0;   // kCredit
   UcxLinks::Text text;        // kText
   BlockMessage block;         // kBlock, kFetch
   std::span<std::byte> into;  // kFetch
@@ -73,7 +70,6 @@ class Port final : public UcxPort {
 
   absl::Status OpenWorker();
   absl::Status Register(std::span<std::byte> memory) override { return worker_->Register(memory); }
-  void ReceiveInto(std::array<Arena*, kUcxMemoryUses> arenas) override { arenas_ = arenas; }
   absl::Status Join() override;
   void Start(Mailbox& mailbox) override;
   absl::Status Meet() override;
@@ -91,16 +87,6 @@ class Port final : public UcxPort {
     if (running_callbacks_of == this) return links_.Fetch(from, message, block);
     Push({.kind = Command::Kind::kFetch, .worker = from, .block = message, .into = block});
     return false;
-  }
-  void SendParcel(WorkerId to, Parcel parcel) override {
-    if (SendAtOnce(to, parcel)) return;
-    Push({.kind = Command::Kind::kParcel, .worker = to, .parcel = std::move(parcel)});
-  }
-  void AwaitParcel(WorkerId from, const Awaited& awaited) override {
-    Push({.kind = Command::Kind::kAwait, .worker = from, .awaited = awaited});
-  }
-  void SendCredit(WorkerId to, uint8_t kind) override {
-    Push({.kind = Command::Kind::kCredit, .worker = to, .message_kind = kind});
   }
   void SendAbort(WorkerId to, const absl::Status& why) override {
     PushText(to, {.type = UcxType::kAbort,
@@ -121,7 +107,6 @@ class Port final : public UcxPort {
 
  private:
   bool MaySendAtOnce(WorkerId to) const;
-  bool SendAtOnce(WorkerId to, Parcel& parcel);
   void Push(Command command);
   void PushText(WorkerId to, UcxLinks::Text text) {
     Push({.kind = Command::Kind::kText, .worker = to, .text = std::move(text)});
@@ -146,7 +131,6 @@ class Port final : public UcxPort {
   std::vector<UniqueFd> sockets_;
   const UcxPortOptions options_;  // without sockets
   const UniqueFd wake_;
-  std::array<Arena*, kUcxMemoryUses> arenas_{};
   Mailbox* mailbox_ = nullptr;
   std::vector<std::string> nonces_;  // by worker; until Start
 
@@ -154,7 +138,7 @@ class Port final : public UcxPort {
   std::vector<Command> commands_;
   bool open_ = true;
   std::atomic<bool> has_commands_{false};  // changed with mutex_ held; read by the message thread
-  std::atomic<bool> parcels_wait_{false};  // among commands_; changed with mutex_ held
+  std::atomic<bool> sends_wait_{false};    // among commands_; changed with mutex_ held
   std::atomic<bool> asleep_{false};
   std::atomic<bool> callbacks_due_{false};
   std::atomic<bool> stopping_{false};
@@ -244,7 +228,7 @@ void Port::Start(Mailbox& mailbox) {
   if (options_.board) {
     pulses_.emplace(self, options_.board, HeartbeatOptions{options_.peer_timeout});
   }
-  links_.Begin(mailbox_, worker_.get(), arenas_, std::move(nonces_));
+  links_.Begin(mailbox_, worker_.get(), std::move(nonces_));
   links_.SayHello();
   if (options_.progress == ProgressMode::kThread)
     thread_ = NamedThread("rz-messages", [this] { RunThread(); });
@@ -275,9 +259,7 @@ void Port::Push(Command command) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!open_) return;
-    const bool sends =
-        command.kind == Command::Kind::kParcel || command.kind == Command::Kind::kBlock;
-    if (sends) parcels_wait_.store(true);
+    if (command.kind == Command::Kind::kBlock) sends_wait_.store(true);
     commands_.push_back(std::move(command));
     has_commands_.store(true, std::memory_order_release);
   }
@@ -293,16 +275,12 @@ void Port::Rouse() {
 
 void Port::Run(Command& command) {
   switch (command.kind) {
-    case Command::Kind::kParcel:
-      return links_.SendParcel(command.worker, std::move(command.parcel));
     case Command::Kind::kBlock:
       if (!links_.SendBlock(command.worker, command.block)) return;
       return mailbox_->OnSent(command.worker, command.block.key.kind, command.block.number);
     case Command::Kind::kFetch:
       if (!links_.Fetch(command.worker, command.block, command.into)) return;
       return mailbox_->OnMoved(command.worker, command.block.key.kind, command.block.number);
-    case Command::Kind::kAwait: return links_.Await(command.worker, command.awaited);
-    case Command::Kind::kCredit: return links_.SendCredit(command.worker, command.message_kind);
     case Command::Kind::kText: return links_.SendText(command.worker, std::move(command.text));
     case Command::Kind::kGoodbye: return links_.SendGoodbye(command.worker);
   }
@@ -314,7 +292,7 @@ bool Port::RunCommands() {
     const std::lock_guard<std::mutex> lock(mutex_);
     running_.swap(commands_);
     has_commands_.store(false, std::memory_order_relaxed);
-    parcels_wait_.store(false);
+    sends_wait_.store(false);
   }
   for (Command& command : running_) Run(command);
   running_.clear();
@@ -322,16 +300,10 @@ bool Port::RunCommands() {
 }
 
 // What a callback sends leaves at once, unless what was sent before still waits: this is the
-// message thread, between two words. The mailbox' lock is held, which a parcel to another worker
+// message thread, between two words. The mailbox' lock is held, which a message to another worker
 // needs not.
 bool Port::MaySendAtOnce(WorkerId to) const {
-  return running_callbacks_of == this && to != options_.seat.self && !parcels_wait_.load();
-}
-
-bool Port::SendAtOnce(WorkerId to, Parcel& parcel) {
-  if (!MaySendAtOnce(to)) return false;
-  links_.SendParcel(to, std::move(parcel));
-  return true;
+  return running_callbacks_of == this && to != options_.seat.self && !sends_wait_.load();
 }
 
 // Messages, until there is something to tell: the next step may fetch a large payload, which takes
@@ -362,11 +334,10 @@ bool Port::Turn() {
     running_callbacks_of = nullptr;
     any = true;
   }
-  links_.GrantCredits();
   if (RunCommands()) any = true;
   links_.TellDone();
   idle_turns_ = any ? 0 : std::min(idle_turns_ + 1, kIdleTurns);
-  links_.SendCredits(++steps_);
+  ++steps_;
   links_.CleanUp();
   if (!met_.load(std::memory_order_relaxed)) CheckMet();
   return any;
@@ -472,7 +443,6 @@ void Port::RunThread() {
 }
 
 void Port::Sleep() {
-  links_.SendAllCredits();
   asleep_.store(true);
   bool work = callbacks_due_.load() || stopping_;
   if (!work) {
@@ -528,7 +498,7 @@ void Port::Stop() {
     links_.Shut();
     // UCX aborts the process if it is ended in the middle of reading a payload from another one's
     // memory: a cancelled receive that has begun goes on.
-    worker_->ProgressWhile(kDrainLimit, [this] { return links_.Receiving(); });
+    worker_->ProgressWhile(kDrainLimit, [this] { return links_.Fetching(); });
     mailbox_->RunCallbacks();
   }
   worker_.reset();
@@ -540,11 +510,6 @@ void Port::Stop() {
 
 absl::StatusOr<std::shared_ptr<UcxPort>> UcxPort::Open(UcxPortOptions options) {
   RZ_RETURN_IF_ERROR(CheckSeat(options.seat));
-  for (const int slots : options.slots) {
-    if (static_cast<uint32_t>(slots) <= kUcxMostSlots) continue;
-    return InvalidArgument("ucx: ", slots, " slots of one kind; at most ", kUcxMostSlots,
-                           " can be had");
-  }
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake) {
     return absl::ResourceExhaustedError(

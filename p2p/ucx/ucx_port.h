@@ -7,14 +7,13 @@
 //   RZ_RETURN_IF_ERROR(port->Meet());
 //   port->Stop();
 //
-// A payload is received into a block of `receive_into`, exact in size. docs/p2p.md (Transport ucx)
-// has how, and how a peer's death or silence is noticed.
+// docs/p2p.md (Transport ucx) has how a payload travels, and how a peer's death or silence is
+// noticed.
 //
 // Thread-safe, as Wire says; the first four calls are made by one thread.
 #ifndef RINGZERO_P2P_UCX_UCX_PORT_H_
 #define RINGZERO_P2P_UCX_UCX_PORT_H_
 
-#include <array>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -23,7 +22,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "p2p/arena.h"
 #include "p2p/heartbeat.h"
 #include "p2p/mailbox.h"
 #include "p2p/rendezvous/rendezvous.h"
@@ -33,14 +31,11 @@
 
 namespace ringzero {
 
-inline constexpr int kUcxMemoryUses = 2;
-
 struct UcxPortOptions {
   JobSeat seat;
   std::vector<WorkerId> peers;          // whom this port reaches; itself is always reached
   std::vector<WorkerId> elsewhere;      // of these the ones on other hosts
   std::vector<std::string> interfaces;  // as UcxOptions::interfaces
-  std::vector<int> slots;               // of this worker, for every kind (ResolveSlots)
   std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);
   ProgressMode progress = ProgressMode::kThread;
   MemoryKind memory = MemoryKind::kHost;
@@ -57,8 +52,6 @@ class UcxPort : public Wire {
 
   // As UcxWorker has them.
   virtual absl::Status Register(std::span<std::byte> memory) = 0;
-  // Where what arrives is put, by MemoryUse; theirs until Stop.
-  virtual void ReceiveInto(std::array<Arena*, kUcxMemoryUses> arenas) = 0;
 
   // Fetches the others' addresses. DeadlineExceeded, naming whom, after seat.join_limit; the error
   // of seat.rendezvous->status(), as from Meet.
@@ -81,7 +74,7 @@ class UcxPort : public Wire {
 absl::Status CheckSeat(const JobSeat& seat);
 
 // Mailbox::Shutdown of a transport with such a port. With ProgressMode::kCaller nobody but `poll`
-// moves what still waits for credit.
+// moves what still waits for its receiver.
 void ShutDown(Mailbox& mailbox, ProgressMode progress, const std::function<bool()>& poll);
 
 }  // namespace ringzero

@@ -1,4 +1,4 @@
-// Four arenas, a mailbox and one port for all peers; what all transports with such a port need.
+// Two arenas, a mailbox and one port for all peers; what all transports with such a port need.
 #include "p2p/ucx/ucx_transport.h"
 
 #include <array>
@@ -15,19 +15,15 @@ namespace {
 
 struct UcxParts {
   ProgressMode progress;
-  // Before the port: UCX lets go of memory only at its end.
-  std::array<ArenaPtr, kUcxMemoryUses> own;
-  std::array<ArenaPtr, kUcxMemoryUses> received;
-  std::shared_ptr<UcxPort> port;  // shared with the mailbox, which handles keep alive
+  Arenas arenas;                  // before the port: UCX lets go of memory only at its end
+  std::shared_ptr<UcxPort> port;  // shared with the mailbox
   std::shared_ptr<Mailbox> mailbox;
 };
 
 class UcxTransport final : public MailboxTransport {
  public:
   explicit UcxTransport(UcxParts parts)
-      : MailboxTransport(std::move(parts.mailbox), std::move(parts.own[0]),
-                         std::move(parts.own[1])),
-        parts_(std::move(parts)) {
+      : MailboxTransport(std::move(parts.mailbox), parts.arenas), parts_(std::move(parts)) {
     parts_.port->Start(mailbox());
   }
 
@@ -43,10 +39,7 @@ class UcxTransport final : public MailboxTransport {
   bool Poll() override { return parts_.port->Poll(); }
 
  private:
-  // UCX sends from any memory.
-  bool CanCarry(BufferCell*) const override { return true; }
-
-  const UcxParts parts_;  // without mailbox and own arenas, which the base has
+  const UcxParts parts_;  // without the mailbox, which the base has
 };
 
 absl::StatusOr<PayloadMemory> MemoryFor(MemoryKind kind, PayloadMemory given) {
@@ -75,7 +68,7 @@ absl::Status CheckSeat(const JobSeat& seat) {
 void ShutDown(Mailbox& mailbox, ProgressMode progress, const std::function<bool()>& poll) {
   if (progress == ProgressMode::kThread) return mailbox.Shutdown(kDrainLimit);
   const Deadline until(kDrainLimit);
-  while (mailbox.waits_for_credit() && !until.over()) {
+  while (mailbox.waits_to_leave() && !until.over()) {
     if (!poll()) std::this_thread::yield();
   }
   mailbox.Shutdown(std::chrono::milliseconds(0));
@@ -84,12 +77,10 @@ void ShutDown(Mailbox& mailbox, ProgressMode progress, const std::function<bool(
 absl::StatusOr<std::unique_ptr<Transport>> CreateUcxTransport(const JobSeat& seat,
                                                               const TransportOptions& options,
                                                               UcxOptions ucx) {
-  RZ_ASSIGN_OR_RETURN(const std::vector<int> slots, ResolveSlots(options));
   RZ_RETURN_IF_ERROR(CheckPeerTimeout(options));
   UcxPortOptions port_options = {.seat = seat,
                                  .elsewhere = std::move(ucx.elsewhere),
                                  .interfaces = std::move(ucx.interfaces),
-                                 .slots = slots,
                                  .peer_timeout = options.peer_timeout,
                                  .progress = options.progress,
                                  .memory = options.memory,
@@ -100,23 +91,13 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateUcxTransport(const JobSeat& sea
   UcxParts parts = {.progress = options.progress};
   RZ_ASSIGN_OR_RETURN(parts.port, UcxPort::Open(std::move(port_options)));
   RZ_ASSIGN_OR_RETURN(const PayloadMemory memory, MemoryFor(options.memory, std::move(ucx.memory)));
-  const std::array<size_t, kUcxMemoryUses> own = {options.parameter_bytes, options.sum_bytes};
-  const std::array<size_t, kUcxMemoryUses> received = {options.received_parameter_bytes,
-                                                       options.received_sum_bytes};
-  for (int i = 0; i < kUcxMemoryUses; ++i) {
-    const auto use = static_cast<MemoryUse>(i);
-    RZ_ASSIGN_OR_RETURN(parts.own[i], MakeArena(seat.self, memory, use, own[i]));
-    RZ_ASSIGN_OR_RETURN(parts.received[i], MakeArena(seat.self, memory, use, received[i]));
-    RZ_RETURN_IF_ERROR(parts.port->Register(parts.own[i]->memory()));
-    RZ_RETURN_IF_ERROR(parts.port->Register(parts.received[i]->memory()));
+  RZ_ASSIGN_OR_RETURN(parts.arenas, MakeArenas(seat.self, memory, options));
+  for (const std::shared_ptr<Arena>& arena : parts.arenas) {
+    RZ_RETURN_IF_ERROR(parts.port->Register(arena->memory()));
   }
-  parts.port->ReceiveInto({parts.received[0].get(), parts.received[1].get()});
   RZ_RETURN_IF_ERROR(parts.port->Join());
   parts.mailbox =
       std::make_shared<Mailbox>(seat.self, seat.workers, options.on_failure, parts.port);
-  for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
-    parts.mailbox->OnCredit(seat.self, static_cast<uint8_t>(kind), slots[kind]);
-  }
   auto transport = std::make_unique<UcxTransport>(std::move(parts));
   RZ_RETURN_IF_ERROR(transport->Meet());
   return transport;

@@ -154,7 +154,7 @@ absl::StatusOr<ucp_context_h> MakeContext(const UcxWorker::Options& options) {
     ucp_params_t params = {};
     params.field_mask =
         UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS | UCP_PARAM_FIELD_NAME;
-    params.features = UCP_FEATURE_TAG | UCP_FEATURE_AM;
+    params.features = UCP_FEATURE_AM;
     if (options.progress == ProgressMode::kThread) params.features |= UCP_FEATURE_WAKEUP;
     params.estimated_num_eps = static_cast<size_t>(options.peers);
     params.name = "ringzero";
@@ -198,8 +198,6 @@ struct UcxWorker::State {
   static ucs_status_t OnMessage(void* arg, const void* header, size_t header_bytes, void* data,
                                 size_t bytes, const ucp_am_recv_param_t* param);
   static void OnSent(void* request, ucs_status_t status, void* cookie);
-  static void OnReceived(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
-                         void* cookie);
   static void OnFetched(void* request, ucs_status_t status, size_t bytes, void* cookie);
   static void OnError(void* arg, ucp_ep_h handle, ucs_status_t status);
 
@@ -248,14 +246,6 @@ void UcxWorker::State::OnSent(void* request, ucs_status_t status, void* cookie) 
   LoadedUcx().ucp_request_free(request);
   auto* operation = static_cast<UcxOperation*>(cookie);
   operation->listener->OnDone(*operation, StatusOf(status), 0);
-}
-
-void UcxWorker::State::OnReceived(void* request, ucs_status_t status,
-                                  const ucp_tag_recv_info_t* info, void* cookie) {
-  LoadedUcx().ucp_request_free(request);
-  auto* operation = static_cast<UcxOperation*>(cookie);
-  operation->request = nullptr;
-  operation->listener->OnDone(*operation, StatusOf(status), status == UCS_OK ? info->length : 0);
 }
 
 void UcxWorker::State::OnFetched(void* request, ucs_status_t status, size_t bytes, void* cookie) {
@@ -486,47 +476,6 @@ void UcxWorker::Reply(void* reply, std::span<const std::byte> header) {
   ucs_status_ptr_t request = LoadedUcx().ucp_am_send_nbx(
       static_cast<ucp_ep_h>(reply), kMessageId, header.data(), header.size(), nullptr, 0, &param);
   if (UCS_PTR_IS_PTR(request)) LoadedUcx().ucp_request_free(request);
-}
-
-UcxWorker::Fate UcxWorker::SendTagged(int peer, const Tagged& send) {
-  const State::Endpoint& endpoint = state_->endpoints[peer];
-  if (endpoint.broken || endpoint.handle == nullptr) return Fate::kFailed;
-  ucp_request_param_t param = state_->Payload(send.data.data(), send.operation);
-  param.op_attr_mask |= UCP_OP_ATTR_FLAG_MULTI_SEND;  // for bandwidth: small ones are not sent here
-  param.cb.send = State::OnSent;
-  return state_->FateOf(LoadedUcx().ucp_tag_send_nbx(endpoint.handle, send.data.data(),
-                                                     send.data.size(), send.tag, &param));
-}
-
-UcxWorker::Receiving UcxWorker::ReceiveTagged(const Tagged& receive) {
-  ucp_request_param_t param = state_->Payload(receive.data.data(), receive.operation);
-  param.cb.recv = State::OnReceived;
-  ucp_tag_recv_info_t info = {};
-  param.op_attr_mask |= UCP_OP_ATTR_FIELD_RECV_INFO;
-  param.recv_info.tag_info = &info;
-  ucs_status_ptr_t request = LoadedUcx().ucp_tag_recv_nbx(
-      state_->worker, receive.data.data(), receive.data.size(), receive.tag, ~uint64_t{0}, &param);
-  const Fate fate = state_->FateOf(request);
-  receive.operation->request = fate == Fate::kUnderWay ? request : nullptr;
-  return {fate, fate == Fate::kDone ? info.length : 0};
-}
-
-void UcxWorker::DropUnexpected() {
-  while (true) {
-    ucp_tag_recv_info_t info = {};
-    const ucp_tag_message_h message = LoadedUcx().ucp_tag_probe_nb(state_->worker, 0, 0, 1, &info);
-    if (message == nullptr) return;
-    // Into no memory at all: UCX lets go of it, and calls it truncated.
-    std::byte nowhere;
-    ucp_request_param_t param = {};
-    ucs_status_ptr_t request =
-        LoadedUcx().ucp_tag_msg_recv_nbx(state_->worker, &nowhere, 0, message, &param);
-    if (UCS_PTR_IS_PTR(request)) LoadedUcx().ucp_request_free(request);
-  }
-}
-
-void UcxWorker::Cancel(const UcxOperation& receive) {
-  if (receive.request != nullptr) LoadedUcx().ucp_request_cancel(state_->worker, receive.request);
 }
 
 void UcxWorker::ProgressWhile(std::chrono::milliseconds limit,

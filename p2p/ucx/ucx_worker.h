@@ -31,10 +31,9 @@ namespace ringzero {
 
 class UcxListener;
 
-// One send or receive that is under way; callers derive from it. Lives until OnDone.
+// One send or fetch that is under way; callers derive from it. Lives until OnDone.
 struct UcxOperation {
   UcxListener* listener = nullptr;
-  void* request = nullptr;  // UCX's; set while a receive is under way
 };
 
 // A setting of UCX by its name without UCX_: {"TLS", "tcp,self"}.
@@ -58,7 +57,7 @@ class UcxListener {
   virtual ~UcxListener() = default;
   // An active message; gone when this returns. True: its offer is kept, for Fetch or Decline.
   virtual bool OnMessage(const Message& message) = 0;
-  // A send or a receive that was under way is over. `bytes` of a receive are what came. Cancelled,
+  // A send or a fetch that was under way is over. `bytes` of a fetch are what came. Cancelled,
   // Internal when more came than there was room for, else Unavailable.
   virtual void OnDone(UcxOperation& operation, const absl::Status& status, size_t bytes) = 0;
   // The endpoint to `peer` is broken: it died, or the network between.
@@ -88,16 +87,6 @@ class UcxWorker {
     Wanted wanted = Wanted::kNothing;
     bool offer = false;  // the data stay here until the receiver fetches them
   };
-  struct Tagged {
-    uint64_t tag = 0;
-    std::span<std::byte> data;
-    UcxOperation* operation = nullptr;
-  };
-  struct Receiving {
-    Fate fate = Fate::kFailed;
-    size_t bytes = 0;  // kDone: what came
-  };
-
   // InvalidArgument when a setting is refused or the memory's kind is not there; ResourceExhausted
   // when /dev/shm is too small; Internal when UCX cannot start.
   static absl::StatusOr<std::unique_ptr<UcxWorker>> Create(const Options& options);
@@ -119,14 +108,6 @@ class UcxWorker {
   void Decline(void* offer);
   // To a stranger who asked for a reply; the header alone, which is copied.
   void Reply(void* reply, std::span<const std::byte> header);
-  Fate SendTagged(int peer, const Tagged& send);
-  // Into exactly `data`; a longer message is an error. From whomever sends with this tag.
-  Receiving ReceiveTagged(const Tagged& receive);
-  // Forgets tagged messages that came and were never received. For the end.
-  void DropUnexpected();
-  // The listener is told soon, unless the data are already on their way.
-  void Cancel(const UcxOperation& receive);
-
   // True if anything happened. Never blocks.
   bool Progress();
   // Progress for as long as `wanted` says, but not beyond `limit`, nor when nothing has moved for a

@@ -13,7 +13,7 @@ from random import Random
 from ringzero import PROGRAM, ROOT, TestCase
 
 KEYS = ("workers", "rule", "parameters", "iterations", "step_seconds", "samples_per_second", "lr", "gradient_norm",
-        "mfu", "loss", "waits_seconds_per_step", "compute_seconds_per_step", "pss_mib", "bytes_per_step", "bytes_other_per_step", "bytes_copied_per_step",
+        "mfu", "loss", "waits_seconds_per_step", "compute_seconds_per_step", "pss_mib", "bytes_per_step", "bytes_other_per_step",
         "cpu_seconds_per_step", "minor_faults_per_step", "pss_peak_mib", "memory", "parameters_sha256")
 
 # Of TINY's model: 36 x 24 + 24, 24 x 16 + 16, 16 x 5 + 5.
@@ -99,7 +99,6 @@ class Summary(TestCase):
         self.assertEqual(len(summary["pss_peak_mib"]), 2)
         self.assertTrue(all(mib > 1 for mib in summary["pss_peak_mib"]))
         self.assertRegex(summary["parameters_sha256"], "^[0-9a-f]{64}$")
-        self.assertEqual(summary["bytes_copied_per_step"], 0)
 
     def test_allocates_what_the_plan_forecasts(self):
         for rule, stage in (("dp", 3), ("cdp_v1", 3), ("cdp_v2", 3), ("cdp_v2", 2), ("dp", 1), ("cdp_v1", 0)):

@@ -362,7 +362,6 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
          {Channel::kForwardCopy, Channel::kBackwardCopy, Channel::kInject}) {
       result.parameter_bytes_sent += stats.bytes_sent[size_t(channel)];
     }
-    result.bytes_copied += stats.bytes_copied;
     for (const Channel channel : {Channel::kSum, Channel::kRetire, Channel::kFinished}) {
       result.sum_bytes_sent += stats.bytes_sent[size_t(channel)];
     }

@@ -67,7 +67,6 @@ struct ToyResult {
   std::vector<float> collected;
   int64_t parameter_bytes_sent = 0;  // whole ring, training copies
   int64_t sum_bytes_sent = 0;
-  int64_t bytes_copied = 0;           // by the transports
   std::vector<MemoryBytes> memory;    // by worker: what its engine had allocated
   std::vector<int64_t> operations;    // by worker: known at once, at their most
   std::vector<FlightRecord> flights;  // by worker, after Finish
