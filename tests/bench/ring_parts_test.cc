@@ -304,7 +304,7 @@ TEST(FarMemory, EveryModeLeavesTheHostsHandsOff) {
                               RingMode::kPingpong, RingMode::kStream}) {
     for (const bool copy : {false, true}) {
       const TrafficSetup setup = {.mode = mode, .copy = copy, .bytes = 4096, .buffers = 3};
-      TransportOptions needs{.slots = {4}, .parameter_bytes = 1 << 20, .sum_bytes = 1 << 20};
+      TransportOptions needs{.parameter_bytes = 1 << 20, .sum_bytes = 1 << 20};
       EXPECT_EQ(OverFarMemory({needs, needs},
                               [&](Waiting& waiting, Payload& payload) {
                                 TrafficSetup mine = setup;

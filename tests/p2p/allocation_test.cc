@@ -35,9 +35,8 @@ void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
 namespace ringzero {
 namespace {
 
-constexpr uint64_t kWarmUp = 500;   // rounds of four messages: a version and a sum each way
+constexpr uint64_t kWarmUp = 500;   // rounds of four messages: a small and a large one each way
 constexpr uint64_t kRounds = 2500;  // 10,000 messages
-constexpr size_t kBytes = 64;
 
 struct Mode {
   std::string name;
@@ -45,58 +44,11 @@ struct Mode {
   ProgressMode progress;
 };
 
-// One end of two: gets a sum and a version, gives the sum back and shares its own version.
+// One end of two that send each other a small and a large payload, from block to block.
 // Its callbacks capture one pointer, which std::function keeps without memory.
 class Player {
  public:
-  Player(Transport& transport, SharedBuffer version)
-      : transport_(transport), other_(1 - transport.self().value), version_(std::move(version)) {}
-
-  void ExpectNext() {
-    const absl::Status shared = transport_.ExpectShared(other_, {0, round_}, kBytes,
-                                                        [this](absl::StatusOr<SharedBuffer> got) {
-                                                          if (!got.ok()) failed_ = true;
-                                                        });
-    const absl::Status owned = transport_.ExpectOwned(
-        other_, {1, round_}, kBytes, [this](absl::StatusOr<Buffer> got) { Take(std::move(got)); });
-    if (!shared.ok() || !owned.ok()) failed_ = true;
-  }
-  void Serve(Buffer sum) {
-    // Counted first: the answer may come, and be served, before Give returns.
-    const uint64_t turn = served_++;
-    const absl::Status shared = transport_.Share(other_, {0, turn}, version_);
-    const absl::Status given = transport_.Give(other_, {1, turn}, std::move(sum));
-    if (!shared.ok() || !given.ok()) failed_ = true;
-  }
-  uint64_t rounds() const { return done_; }
-  bool failed() const { return failed_; }
-
- private:
-  void Take(absl::StatusOr<Buffer> got) {
-    if (!got.ok()) {
-      failed_ = true;
-      return;
-    }
-    ++round_;
-    if (round_ < last_) ExpectNext();
-    if (served_ < last_) Serve(*std::move(got));
-    ++done_;
-  }
-
-  Transport& transport_;
-  const WorkerId other_;
-  const SharedBuffer version_;
-  uint64_t round_ = 0;
-  uint64_t served_ = 0;
-  uint64_t last_ = kWarmUp + kRounds;
-  std::atomic<uint64_t> done_{0};
-  std::atomic<bool> failed_{false};
-};
-
-// One end of two that send each other a small and a large payload, from block to block.
-class BlockPlayer {
- public:
-  explicit BlockPlayer(Transport& transport)
+  explicit Player(Transport& transport)
       : transport_(transport), other_(1 - transport.self().value) {
     for (const int values : {16, 2000}) {
       from_.push_back(Filled(transport, MemoryUse::kSums, values, 0));
@@ -170,17 +122,7 @@ class Allocations : public testing::TestWithParam<Mode> {
 
 TEST_P(Allocations, AMessageNeedsNone) {
   Cluster cluster = Make();
-  Player first(cluster[0], Filled(cluster[0], MemoryUse::kParameters, 16, 0).Seal());
-  Player second(cluster[1], Filled(cluster[1], MemoryUse::kParameters, 16, 0).Seal());
-  first.ExpectNext();
-  second.ExpectNext();
-  first.Serve(Filled(cluster[0], MemoryUse::kSums, 16, 0));
-  ExpectNone(cluster, first, second);
-}
-
-TEST_P(Allocations, AMessageFromBlockToBlockNeedsNone) {
-  Cluster cluster = Make();
-  BlockPlayer first(cluster[0]), second(cluster[1]);
+  Player first(cluster[0]), second(cluster[1]);
   first.PostNext();
   second.PostNext();
   first.Serve();

@@ -1,4 +1,4 @@
-// Blocks: alignment, reuse by exact size, the promised capacity, and blocks that cannot be true.
+// Blocks: alignment, reuse by exact size, the promised capacity, other views.
 #include "p2p/arena.h"
 
 #include <gtest/gtest.h>
@@ -44,30 +44,25 @@ TEST(Arena, UsesAFreeBlockOfTheSameSizeAgain) {
   EXPECT_EQ(again.data(), place);
 }
 
-TEST(Arena, AnotherViewSeesBytesAndHolders) {
+TEST(Arena, AnotherViewSeesTheBytes) {
   const ShmArena made = Make(4096);
   RZ_ASSIGN(const auto view, MapShmArena(WorkerId(1), MemoryUse::kSums, 4096, made.files));
-  RZ_ASSIGN(Buffer buffer, made.arena->Allocate(64));
+  RZ_ASSIGN(const Buffer buffer, made.arena->Allocate(64));
   buffer.as<int>()[0] = 42;
-  auto* cell = dynamic_cast<ArenaCell*>(buffer.cell());
-  const ArenaBlock block = cell->block();
-  cell->AddHolder();
-  cell->SendHolder();
-  RZ_ASSIGN(Buffer there, view->Adopt(block));
-  EXPECT_EQ(there.as<int>()[0], 42);
-  EXPECT_EQ(cell->holders(), 2);
-  there.Reset();
-  EXPECT_EQ(cell->holders(), 1);
+  const auto offset = buffer.data() - made.arena->memory().data();
+  EXPECT_EQ(*reinterpret_cast<const int*>(view->memory().data() + offset), 42);
+  EXPECT_TRUE(made.arena->Contains(buffer.as<std::byte>()));
+  EXPECT_FALSE(view->Contains(buffer.as<std::byte>()));
 }
 
-TEST(Arena, RefusesBlocksThatCannotBe) {
-  const ShmArena made = Make(4096);
-  RZ_ASSIGN(const Buffer buffer, made.arena->Allocate(64));
-  const std::vector<ArenaBlock> wrong = {
-      {0, 64, 64}, {0, 0, 128}, {1u << 30, 0, 64}, {1, 4096, 1}, {1, 1, ~uint64_t{0}}};
-  for (const ArenaBlock& block : wrong) {
-    EXPECT_EQ(made.arena->Adopt(block).status().code(), absl::StatusCode::kInternal);
+TEST(Arena, MappedMemoryOutlivesTheArena) {
+  MappedMemory mapped;
+  {
+    const ShmArena made = Make(4096);
+    mapped = made.arena->Mapped();
   }
+  ASSERT_EQ(mapped.bytes.size(), 4096u);
+  mapped.bytes.back() = std::byte{7};
 }
 
 TEST(Arena, ATooSmallFileIsRefused) {

@@ -33,26 +33,24 @@ class ChecksummedTransportTest : public testing::TestWithParam<const char*> {
   }
 };
 
-// One owned and one shared message from worker 0 to worker 1, the shared one on to worker 2; bit
-// flips at worker 2 and at worker 1.
+// From worker 0 to worker 1, and from the same block on to worker 2; a bit flips at worker 1, or
+// at worker 2.
 TEST_P(ChecksummedTransportTest, AFlippedBitIsFoundWhereItArrives) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     const bool at_relay = seed % 2 == 0;
     const Damage damage{WorkerId(at_relay ? 1 : 2), 1, seed};
     Cluster cluster = MakeCluster(Checksummed(Damaged(Bare(), damage)),
                                   std::vector<TransportOptions>(3, SmallOptions()));
-    Waiter<SharedBuffer> at1;
-    Waiter<SharedBuffer> at2;
-    ExpectShared(cluster[1], 0, {1, 42}, at1, 400);
-    ExpectShared(cluster[2], 1, {1, 43}, at2, 400);
-    const SharedBuffer version = Filled(cluster[0], MemoryUse::kParameters, 100, 5).Seal();
-    ASSERT_TRUE(cluster[0].Share(WorkerId(1), {1, 42}, version).ok());
-    absl::Status status;
-    if (at_relay) {
-      status = at1.TakeResult().status();
-    } else {
-      ASSERT_TRUE(cluster[1].Share(WorkerId(2), {1, 43}, at1.Take()).ok());
-      status = at2.TakeResult().status();
+    BlockCall at1 = PostEmpty(cluster[1], 0, {1, 42}, 100);
+    BlockCall at2 = PostEmpty(cluster[2], 1, {1, 43}, 100);
+    const BlockCall first = SendFilled(cluster[0], 1, {1, 42}, 5, 100);
+    absl::Status status = at1.Take();
+    if (!at_relay) {
+      ASSERT_EQ(status, absl::OkStatus());
+      Ends sent;
+      ASSERT_EQ(cluster[1].Send(WorkerId(2), {1, 43}, at1.block.as<std::byte>(), sent.Next()),
+                absl::OkStatus());
+      status = at2.Take();
     }
     const std::string words =
         at_relay ? "worker 0 sent worker 1 \"kind 1, tag 42\", which was damaged on its way: "
@@ -63,89 +61,54 @@ TEST_P(ChecksummedTransportTest, AFlippedBitIsFoundWhereItArrives) {
       EXPECT_TRUE(Eventually([&] { return !cluster[w].status().ok(); }));
       EXPECT_THAT(cluster[w].status(), Says(words));
     }
-    for (int i = 0; i < 100; ++i) ASSERT_EQ(version.as<float>()[i], 5 + i);
+    EXPECT_TRUE(Holds(first.block, 5));
+    EXPECT_TRUE(at_relay || Holds(at1.block, 5));
   }
 }
 
-TEST_P(ChecksummedTransportTest, AnOwnedPayloadIsCheckedAfterEachChange) {
+// Back and forth between two blocks.
+TEST_P(ChecksummedTransportTest, APayloadIsCheckedAfterEachChange) {
   for (const uint64_t flipped : {0, 3}) {
     Cluster cluster = MakeCluster(Checksummed(Damaged(Bare(), {WorkerId(1), flipped, 9})),
                                   std::vector<TransportOptions>(2, SmallOptions()));
-    Buffer sum = Filled(cluster[0], MemoryUse::kSums, 100, 0);
+    Buffer blocks[] = {Filled(cluster[0], MemoryUse::kSums, 100, 0), Empty(cluster[1], 100)};
     absl::Status status;
-    for (uint64_t turn = 0; turn < 5 && status.ok(); ++turn) {
-      for (const int from : {0, 1}) {
-        Waiter<Buffer> waiter;
-        const WorkerId to(1 - from);
-        ASSERT_TRUE(
-            cluster[to.value].ExpectOwned(WorkerId(from), {0, turn}, 400, waiter.Callback()).ok());
-        sum.as<float>()[turn] += 1;
-        ASSERT_TRUE(cluster[from].Give(to, {0, turn}, std::move(sum)).ok());
-        absl::StatusOr<Buffer> got = waiter.TakeResult();
-        status = got.status();
-        if (!got.ok()) break;
-        sum = *std::move(got);
+    for (uint64_t step = 0; step < 10 && status.ok(); ++step) {
+      const int from = static_cast<int>(step % 2), to = 1 - from;
+      const MessageKey key = {0, step / 2};
+      Ends sent, arrived;
+      blocks[from].as<float>()[step / 2] += 1;
+      ASSERT_EQ(cluster[to].Post(WorkerId(from), key, blocks[to].as<std::byte>(), arrived.Next()),
+                absl::OkStatus());
+      ASSERT_EQ(cluster[from].Send(WorkerId(to), key, blocks[from].as<std::byte>(), sent.Next()),
+                absl::OkStatus());
+      status = arrived.Take();
+      if (status.ok()) {
+        ASSERT_EQ(sent.Take(), absl::OkStatus());
       }
     }
     if (flipped == 0) {
       EXPECT_TRUE(status.ok()) << status;
-      EXPECT_EQ(sum.as<float>()[4], 6);
+      EXPECT_EQ(blocks[0].as<float>()[4], 6);
     } else {
       EXPECT_THAT(status, Fails(absl::StatusCode::kDataLoss, "\"kind 0, tag 2\""));
     }
   }
 }
 
-// A sum that has come, is added to, and then goes around as it is.
-TEST_P(ChecksummedTransportTest, WhatWasReceivedAndChangedMayBeShared) {
-  Cluster cluster =
-      MakeCluster(Checksummed(Bare()), std::vector<TransportOptions>(2, SmallOptions()));
-  Waiter<Buffer> owned;
-  ExpectOwned(cluster[1], 0, {0, 1}, owned, 400);
-  Give(cluster[0], 1, {0, 1}, 0, 100);
-  RZ_ASSIGN(Buffer sum, owned.TakeResult());
-  sum.as<float>()[7] = 42;
-  Waiter<SharedBuffer> shared;
-  ExpectShared(cluster[0], 1, {1, 1}, shared, 400);
-  ASSERT_TRUE(cluster[1].Share(WorkerId(0), {1, 1}, std::move(sum).Seal()).ok());
-  RZ_ASSIGN(SharedBuffer got, shared.TakeResult());
-  EXPECT_EQ(got.as<float>()[7], 42);
-}
-
 TEST_P(ChecksummedTransportTest, WithoutChecksumsADamagedPayloadGoesThrough) {
   // So that the tests above cannot pass because nothing was flipped, or all was lost.
   Cluster cluster = MakeCluster(Damaged(Bare(), {WorkerId(1), 1, 3}),
                                 std::vector<TransportOptions>(2, SmallOptions()));
-  Waiter<SharedBuffer> waiter;
-  ExpectShared(cluster[1], 0, {1, 42}, waiter, 400);
-  const SharedBuffer version = Filled(cluster[0], MemoryUse::kParameters, 100, 5).Seal();
-  ASSERT_TRUE(cluster[0].Share(WorkerId(1), {1, 42}, version).ok());
-  const SharedBuffer got = waiter.Take();
+  BlockCall arrived = PostEmpty(cluster[1], 0, {1, 42}, 100);
+  const BlockCall sent = SendFilled(cluster[0], 1, {1, 42}, 5, 100);
+  ASSERT_EQ(arrived.Take(), absl::OkStatus());
   int bits = 0;
-  for (size_t i = 0; i < version.size(); ++i) {
-    bits += std::popcount(std::to_integer<unsigned>(got.data()[i] ^ version.data()[i]));
+  for (size_t i = 0; i < sent.block.size(); ++i) {
+    const std::byte differs = arrived.block.data()[i] ^ sent.block.data()[i];
+    bits += std::popcount(std::to_integer<unsigned>(differs));
   }
   EXPECT_EQ(bits, 1);
-}
-
-TEST_P(ChecksummedTransportTest, OneVersionAfterTheOtherInOnePlace) {
-  // As owners do: share, update in place once no worker reads, share again.
-  Cluster cluster =
-      MakeCluster(Checksummed(Bare()), std::vector<TransportOptions>(2, SmallOptions()));
-  SharedBuffer version = Filled(cluster[0], MemoryUse::kParameters, 100, 0).Seal();
-  for (uint64_t turn = 0; turn < 10; ++turn) {
-    Waiter<SharedBuffer> waiter;
-    ExpectShared(cluster[1], 0, {1, turn}, waiter, 400);
-    ASSERT_TRUE(cluster[0].Share(WorkerId(1), {1, turn}, version).ok());
-    SharedBuffer got = waiter.Take();
-    EXPECT_EQ(got.as<float>()[0], turn);
-    EXPECT_EQ(got.size(), 400u);
-    got.Reset();
-    ASSERT_TRUE(Eventually([&] { return version.holders() == 1; }));
-    RZ_ASSIGN(Buffer again, std::move(version).Unseal());
-    again.as<float>()[0] += 1;
-    version = std::move(again).Seal();
-  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, ChecksummedTransportTest, testing::Values("local", "shm"));

@@ -2,6 +2,7 @@
 #include "tests/p2p/cluster.h"
 
 #include <numeric>
+#include <span>
 #include <thread>
 
 // Debian's Abseil is built without ThreadSanitizer, which therefore cannot see that absl::Status
@@ -24,12 +25,9 @@ bool Eventually(const std::function<bool()>& condition) {
 }
 
 TransportOptions SmallOptions() {
-  return {.slots = {2},
-          .parameter_bytes = 1 << 20,
-          .sum_bytes = 1 << 20,
-          .received_parameter_bytes = 1 << 20,
-          .received_sum_bytes = 1 << 20,
-          .on_failure = nullptr};
+  TransportOptions options;
+  options.parameter_bytes = options.sum_bytes = 1 << 20;
+  return options;
 }
 
 Cluster MakeCluster(const MakeTransports& make, const std::vector<TransportOptions>& options) {
@@ -46,27 +44,42 @@ Buffer Filled(Transport& transport, MemoryUse use, int values, float first) {
   return *std::move(buffer);
 }
 
-void Give(Transport& from, int to, MessageKey key, float first, int values) {
-  EXPECT_EQ(from.Give(WorkerId(to), key, Filled(from, MemoryUse::kSums, values, first)),
+Buffer Empty(Transport& transport, int values) {
+  return Filled(transport, MemoryUse::kSums, values, -1e6);
+}
+
+bool Holds(const Buffer& block, float first) {
+  const std::span<float> values = block.as<float>();
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (values[i] != first + static_cast<float>(i)) return false;
+  }
+  return true;
+}
+
+BlockCall SendFilled(Transport& from, int to, MessageKey key, float first, int values) {
+  BlockCall call = {Filled(from, MemoryUse::kSums, values, first), {}};
+  EXPECT_EQ(from.Send(WorkerId(to), key, call.block.as<std::byte>(), call.ends.Next()),
             absl::OkStatus());
+  return call;
 }
 
-void ExpectOwned(Transport& at, int from, MessageKey key, Waiter<Buffer>& waiter, size_t bytes) {
-  EXPECT_EQ(at.ExpectOwned(WorkerId(from), key, bytes, waiter.Callback()), absl::OkStatus());
+BlockCall PostEmpty(Transport& at, int from, MessageKey key, int values) {
+  BlockCall call = {Empty(at, values), {}};
+  EXPECT_EQ(at.Post(WorkerId(from), key, call.block.as<std::byte>(), call.ends.Next()),
+            absl::OkStatus());
+  return call;
 }
 
-void ExpectShared(Transport& at, int from, MessageKey key, Waiter<SharedBuffer>& waiter,
-                  size_t bytes) {
-  EXPECT_EQ(at.ExpectShared(WorkerId(from), key, bytes, waiter.Callback()), absl::OkStatus());
+void ExpectArrival(BlockCall& posted, float first) {
+  ASSERT_EQ(posted.Take(), absl::OkStatus());
+  EXPECT_TRUE(Holds(posted.block, first)) << posted.block.as<float>()[0];
 }
 
 void PassOne(Transport& from, Transport& to, MessageKey key, int values) {
-  Waiter<Buffer> waiter;
-  ExpectOwned(to, from.self().value, key, waiter, values * sizeof(float));
-  Give(from, to.self().value, key, 3.5F, values);
-  const Buffer got = waiter.Take();
-  ASSERT_TRUE(got);
-  for (int i = 0; i < values; ++i) EXPECT_EQ(got.as<float>()[i], 3.5F + static_cast<float>(i));
+  BlockCall arrived = PostEmpty(to, from.self().value, key, values);
+  BlockCall sent = SendFilled(from, to.self().value, key, 3.5F, values);
+  ExpectArrival(arrived, 3.5F);
+  EXPECT_EQ(sent.Take(), absl::OkStatus());
 }
 
 }  // namespace ringzero

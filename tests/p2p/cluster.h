@@ -1,9 +1,9 @@
 // Cluster: all transports of a small world in one process, and waiting with a deadline, for tests.
 //
 //   Cluster cluster = MakeCluster(LocalTransports(), {options, options});
-//   Waiter<SharedBuffer> copy;
-//   ExpectShared(cluster[1], 0, key, copy, bytes);
-//   SharedBuffer got = copy.Take();          // fails the test after kDeadline
+//   BlockCall arrived = PostEmpty(cluster[1], 0, key);
+//   const BlockCall sent = SendFilled(cluster[0], 1, key, 7);
+//   ExpectArrival(arrived, 7);          // fails the test after kDeadline
 #ifndef RINGZERO_TESTS_P2P_CLUSTER_H_
 #define RINGZERO_TESTS_P2P_CLUSTER_H_
 
@@ -99,21 +99,31 @@ class Ends {
 // Polls `condition` until it holds or the deadline passes.
 bool Eventually(const std::function<bool()>& condition);
 
-// Two slots, one MiB each for parameters and sums.
+// One MiB each for parameters and sums.
 TransportOptions SmallOptions();
 
 Cluster MakeCluster(const MakeTransports& make, const std::vector<TransportOptions>& options);
 
 // Allocates and fills with value, value + 1, …
 Buffer Filled(Transport& transport, MemoryUse use, int values, float first);
+// For a Post: full of what nobody sends.
+Buffer Empty(Transport& transport, int values = 16);
+// Whether it is full of first, first + 1, …
+bool Holds(const Buffer& block, float first);
 
-// These fail the test if the transport refuses the call. What is given is Filled.
-void Give(Transport& from, int to, MessageKey key, float first, int values = 16);
-void ExpectOwned(Transport& at, int from, MessageKey key, Waiter<Buffer>& waiter,
-                 size_t bytes = 64);
-void ExpectShared(Transport& at, int from, MessageKey key, Waiter<SharedBuffer>& waiter,
-                  size_t bytes = 64);
-// Gives one payload, and fails the test unless it arrives.
+// A Send or a Post, and the block that must live until its end.
+struct BlockCall {
+  Buffer block;
+  Ends ends;
+  absl::Status Take() { return ends.Take(); }
+};
+// These fail the test if the transport refuses the call.
+[[nodiscard]] BlockCall SendFilled(Transport& from, int to, MessageKey key, float first,
+                                   int values = 16);
+[[nodiscard]] BlockCall PostEmpty(Transport& at, int from, MessageKey key, int values = 16);
+// Fails the test unless first, first + 1, … arrive.
+void ExpectArrival(BlockCall& posted, float first);
+// Sends one payload from block to block, and fails the test unless it arrives.
 void PassOne(Transport& from, Transport& to, MessageKey key = {0, 5}, int values = 16);
 
 }  // namespace ringzero

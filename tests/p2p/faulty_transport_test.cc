@@ -19,21 +19,20 @@ Cluster MakeFaultyPair(const FaultOptions& faults) {
   return Cluster(*std::move(transports));
 }
 
-absl::Status GiveValue(Cluster& cluster, MessageKey key) {
-  return cluster[0].Give(WorkerId(1), key,
-                         Filled(cluster[0], MemoryUse::kSums, 16, static_cast<float>(key.tag)));
+BlockCall SendTag(Cluster& cluster, MessageKey key) {
+  return SendFilled(cluster[0], 1, key, static_cast<float>(key.tag));
 }
 
 TEST(FaultyTransport, KeepsOrderUnderDelays) {
   for (uint64_t seed = 0; seed < 5; ++seed) {
     Cluster cluster = MakeFaultyPair({.seed = seed, .max_delay = std::chrono::milliseconds(1)});
-    std::vector<Waiter<Buffer>> waiters(40);
+    std::vector<BlockCall> posted, sent;
     for (uint64_t i = 0; i < 40; ++i) {
       const MessageKey key = {static_cast<uint8_t>(i % 2), i};
-      ExpectOwned(cluster[1], 0, key, waiters[i]);
-      ASSERT_TRUE(GiveValue(cluster, key).ok());
+      posted.push_back(PostEmpty(cluster[1], 0, key));
+      sent.push_back(SendTag(cluster, key));
     }
-    for (uint64_t i = 0; i < 40; ++i) EXPECT_EQ(waiters[i].Take().as<float>()[0], i);
+    for (uint64_t i = 0; i < 40; ++i) ExpectArrival(posted[i], static_cast<float>(i));
     EXPECT_TRUE(cluster[0].Close().ok());
     EXPECT_TRUE(cluster[1].Close().ok());
   }
@@ -42,34 +41,35 @@ TEST(FaultyTransport, KeepsOrderUnderDelays) {
 TEST(FaultyTransport, AFixedDelayIsTheLeast) {
   constexpr std::chrono::milliseconds kDelay(30);
   Cluster cluster = MakeFaultyPair({.min_delay = kDelay, .max_delay = kDelay});
-  Waiter<Buffer> waiter;
-  ExpectOwned(cluster[1], 0, {0, 1}, waiter);
+  BlockCall posted = PostEmpty(cluster[1], 0, {0, 1});
   const auto start = std::chrono::steady_clock::now();
-  ASSERT_TRUE(GiveValue(cluster, {0, 1}).ok());
-  EXPECT_EQ(waiter.Take().as<float>()[0], 1);
+  const BlockCall sent = SendTag(cluster, {0, 1});
+  ExpectArrival(posted, 1);
   EXPECT_GE(std::chrono::steady_clock::now() - start, kDelay);
 }
 
 TEST(FaultyTransport, DropsTheOrderedMessage) {
   Cluster cluster = MakeFaultyPair({.drop_message = 2});
-  for (const uint64_t tag : {1, 2, 3}) ASSERT_TRUE(GiveValue(cluster, {0, tag}).ok());
-  Waiter<Buffer> waiter;
-  for (const uint64_t tag : {1, 2}) {
-    ExpectOwned(cluster[1], 0, {0, tag}, waiter);
-  }
-  EXPECT_EQ(waiter.Take().as<float>()[0], 1);
+  std::vector<BlockCall> sent;
+  for (const uint64_t tag : {1, 2, 3}) sent.push_back(SendTag(cluster, {0, tag}));
+  EXPECT_EQ(sent[1].Take(), absl::OkStatus()) << "its sender sees nothing";
+  BlockCall first = PostEmpty(cluster[1], 0, {0, 1});
+  ExpectArrival(first, 1);
   // The next one takes its place, and the channel is out of step.
-  EXPECT_EQ(waiter.TakeResult().status().code(), absl::StatusCode::kInternal);
+  BlockCall second = PostEmpty(cluster[1], 0, {0, 2});
+  EXPECT_EQ(second.Take().code(), absl::StatusCode::kInternal);
 }
 
 TEST(FaultyTransport, FailsAfterTheOrderedMessage) {
   Cluster cluster = MakeFaultyPair({.fail_after = 2});
-  EXPECT_TRUE(GiveValue(cluster, {0, 1}).ok());
-  EXPECT_TRUE(GiveValue(cluster, {0, 2}).ok());
-  const absl::Status failure = GiveValue(cluster, {0, 3});
+  const BlockCall first = SendTag(cluster, {0, 1}), second = SendTag(cluster, {0, 2});
+  Ends third;
+  const absl::Status failure =
+      cluster[0].Send(WorkerId(1), {0, 3}, first.block.as<std::byte>(), third.Next());
   EXPECT_EQ(failure, absl::InternalError("injected failure after 2 messages"));
   EXPECT_EQ(cluster[0].status(), failure);
   EXPECT_TRUE(Eventually([&] { return !cluster[1].status().ok(); }));
+  EXPECT_EQ(third.calls(), 0);
 }
 
 }  // namespace

@@ -22,15 +22,15 @@ std::vector<Implementation> AllImplementations() {
       {"delayed_local", Delayed(LocalTransports(), 1, std::chrono::milliseconds(2))},
       {"checksummed_local", Checksummed(LocalTransports()), 8},
       {"checksummed_shm", Checksummed(ShmTransports()), 8},
-      {"lanes", LaneTransports(), 0, Delivery::kCopy},
-      {"lanes_shm", LaneTransports(ShmTransports()), 0, Delivery::kCopy},
-      {"ucx", UcxTransports(), 0, Delivery::kCopy, UcxMissing, "/memory"},
-      {"ucx_tcp", UcxTcpTransports(), 0, Delivery::kCopy, UcxMissing, "ucx tcp/"},
-      {"polled_ucx", Polled(UcxTransports()), 0, Delivery::kCopy, UcxMissing, "/memory"},
-      {"checksummed_ucx", Checksummed(UcxTransports()), 8, Delivery::kCopy, UcxMissing, "/memory"},
+      {"lanes", LaneTransports()},
+      {"lanes_shm", LaneTransports(ShmTransports())},
+      {"ucx", UcxTransports(), 0, UcxMissing, "/memory"},
+      {"ucx_tcp", UcxTcpTransports(), 0, UcxMissing, "ucx tcp/"},
+      {"polled_ucx", Polled(UcxTransports()), 0, UcxMissing, "/memory"},
+      {"checksummed_ucx", Checksummed(UcxTransports()), 8, UcxMissing, "/memory"},
       // With two hosts every message to a neighbour goes over UCX, and every second one stays here.
-      {"mixed", MixedTransports(2), 0, Delivery::kCopy, UcxMissing},
-      {"nccl", NcclTransports(), 0, Delivery::kCopy, [] { return NcclMissing(kMostWorkers); }},
+      {"mixed", MixedTransports(2), 0, UcxMissing},
+      {"nccl", NcclTransports(), 0, [] { return NcclMissing(kMostWorkers); }},
   };
 }
 

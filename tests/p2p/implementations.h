@@ -13,14 +13,10 @@
 
 namespace ringzero {
 
-// Whether what is delivered is the very memory that was sent, or a copy of it at the receiver.
-enum class Delivery { kSameMemory, kCopy };
-
 struct Implementation {
   std::string name;
   MakeTransports transports;
   size_t hidden_bytes = 0;  // that it adds to each payload
-  Delivery delivery = Delivery::kSameMemory;
   // Why the suites cannot run over it on this machine; empty if they can.
   std::string (*missing)() = [] { return std::string(); };
   std::string link = "";  // is part of LinkTo's answer
@@ -31,11 +27,6 @@ std::vector<Implementation> AllImplementations();
 // A suite's fixture. Use with RINGZERO_FOR_ALL_TRANSPORTS(Suite).
 class TransportSuite : public testing::TestWithParam<Implementation> {
  protected:
-  bool same_memory() const { return GetParam().delivery == Delivery::kSameMemory; }
-  // Does it hold: at once where memory is one; soon where a copy may still be leaving.
-  bool HoldsOnceItHasLeft(const std::function<bool()>& condition) const {
-    return same_memory() ? condition() : Eventually(condition);
-  }
   void SetUp() override {
     if (const std::string missing = GetParam().missing(); !missing.empty()) GTEST_SKIP() << missing;
   }

@@ -1,7 +1,7 @@
 // Lanes over memory keep NCCL's rules, the driver sees what is stuck, words survive anything.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <random>
@@ -18,7 +18,6 @@ namespace ringzero {
 namespace {
 
 using Direction = LaneOp::Direction;
-using ::testing::HasSubstr;
 
 struct Payload {
   std::byte bytes[8] = {};
@@ -92,38 +91,34 @@ TEST(LaneDriverTest, WhatIsStuckIsNamed) {
   const auto group = MakeMemoryLaneGroup("0 -> 1", {WorkerId(0), WorkerId(1)}, HostMemory());
   std::vector<std::unique_ptr<Lane>> lanes;
   lanes.push_back(MakeMemoryLane(group, WorkerId(0)));
-  Waiter<Buffer> failed;
-  const auto tell = failed.Callback();
+  Ends failed;
   LaneDriver driver(std::move(lanes),
-                    {.stall_limit = std::chrono::milliseconds(50),
-                     .on_failure = [tell](const absl::Status& why) { tell(why); }});
-  Waiter<Buffer> done;
+                    {.stall_limit = std::chrono::milliseconds(50), .on_failure = failed.Next()});
+  std::atomic<int> done{0};
   driver.Start({.lane = 0,
                 .direction = Direction::kSend,
                 .peer = WorkerId(1),
                 .buffer = MakeHeapBuffer(64),
-                .done = [called = done.Callback()](Buffer sent) { called(std::move(sent)); }});
-  const absl::Status why = failed.TakeResult().status();
+                .done = [&done](Buffer) { ++done; }});
+  const absl::Status why = failed.Take();
   EXPECT_THAT(
       why, Fails(absl::StatusCode::kDeadlineExceeded, "lane memory 0 -> 1: 64 bytes to worker 1"));
-  EXPECT_EQ(done.calls(), 0);
+  EXPECT_EQ(done, 0);
 }
 
 TEST(LaneDriverTest, AnAbortIsToldToNobody) {
   const auto group = MakeMemoryLaneGroup("0 -> 1", {WorkerId(0), WorkerId(1)}, HostMemory());
   std::vector<std::unique_ptr<Lane>> lanes;
   lanes.push_back(MakeMemoryLane(group, WorkerId(0)));
-  Waiter<Buffer> failed, posted;
+  Ends failed, posted;
   {
-    LaneDriver driver(
-        std::move(lanes),
-        {.on_failure = [tell = failed.Callback()](const absl::Status& why) { tell(why); }});
+    LaneDriver driver(std::move(lanes), {.on_failure = failed.Next()});
     driver.Abort();
     driver.Start({.peer = WorkerId(1), .buffer = MakeHeapBuffer(64), .done = [](Buffer) {
                     FAIL() << "it was aborted";
                   }});
-    driver.Post([tell = posted.Callback()] { tell(Buffer()); });
-    posted.Take();
+    driver.Post([tell = posted.Next()] { tell(absl::OkStatus()); });
+    EXPECT_EQ(posted.Take(), absl::OkStatus());
   }
   EXPECT_EQ(failed.calls(), 0);
 }
@@ -133,12 +128,9 @@ TEST(LaneWordTest, ParsesItsOwnAndRefusesTheRest) {
   RZ_ASSIGN(const LaneWord again, ParseLaneWord(ToText(word)));
   EXPECT_EQ(ToText(again), ToText(word));
   EXPECT_TRUE(IsLaneWord(ToText(word)));
-  EXPECT_FALSE(IsLaneHello(ToText(word)));
-  EXPECT_TRUE(IsLaneHello(ToText(LaneHello())));
-  EXPECT_FALSE(ParseLaneHello(ToText(LaneHello())).ok()) << "no slots";
   for (const auto break_it : {+[](LaneWord& w) { w.kind = 16; },
                               +[](LaneWord& w) { w.type = static_cast<LaneWord::Type>(9); },
-                              +[](LaneWord& w) { w.ownership = 2; }}) {
+                              +[](LaneWord& w) { w.bytes = uint64_t{1} << 60; }}) {
     LaneWord broken = word;
     break_it(broken);
     EXPECT_FALSE(ParseLaneWord(ToText(broken)).ok());
@@ -154,14 +146,12 @@ TEST(LaneWordTest, ParsesItsOwnAndRefusesTheRest) {
 // A peer that says nonsense ends the run with a cause, wherever the nonsense is.
 TEST(LaneWireTest, NonsenseFromAPeerIsNamed) {
   const std::string mark(kLaneWordMark);
-  const LaneWord huge = {.type = LaneWord::Type::kAnnounce, .bytes = uint64_t{1} << 60};
-  LaneWord overflowing = huge;
-  overflowing.bytes = ~uint64_t{0};
-  LaneWord large = huge;
-  large.bytes = uint64_t{1} << 40;
+  const LaneWord offer = {.type = LaneWord::Type::kOffer, .bytes = 64};
+  LaneWord huge = offer, ahead = offer;
+  huge.bytes = ~uint64_t{0};
+  ahead.block = 1 << 20;
   const std::string go = ToText(LaneWord{.type = LaneWord::Type::kGo, .number = 3});
-  for (const std::string& text : {mark, mark + "nonsense", ToText(LaneHello()), ToText(huge),
-                                  ToText(overflowing), ToText(large), go}) {
+  for (const std::string& text : {mark, mark + "nonsense", ToText(huge), ToText(ahead), go}) {
     auto news = std::make_shared<LaneNews>();
     RZ_ASSIGN(auto words,
               LocalTransports()({LaneWordsOptions(SmallOptions(), news), SmallOptions()}));
@@ -176,8 +166,7 @@ TEST(LaneWireTest, NonsenseFromAPeerIsNamed) {
     Waiter<std::string> answer;
     ASSERT_TRUE(words[1]->Ask(WorkerId(0), text, answer.Callback()).ok());
     EXPECT_TRUE(Eventually([&] { return !transport->status().ok(); }));
-    EXPECT_THAT(transport->status(),
-                Says(testing::AnyOf(HasSubstr("from worker 1"), HasSubstr("received_bytes"))));
+    EXPECT_THAT(transport->status(), Says("from worker 1"));
   }
 }
 

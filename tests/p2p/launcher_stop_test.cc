@@ -35,10 +35,8 @@ absl::StatusOr<std::unique_ptr<Transport>> Connect(WorkerContext& context) {
 
 // Waits for a message that never comes, from the worker before.
 absl::Status WaitForNeighbour(WorkerContext& context, Transport& transport) {
-  Waiter<Buffer> waiter;
-  const WorkerId before((context.self().value + context.workers() - 1) % context.workers());
-  RZ_RETURN_IF_ERROR(transport.ExpectOwned(before, {0, 0}, 64, waiter.Callback()));
-  return waiter.TakeResult().status();
+  const int before = (context.self().value + context.workers() - 1) % context.workers();
+  return PostEmpty(transport, before, {0, 0}).Take();
 }
 
 // When the culprit was stopped, as all processes see it: seconds are counted from the fault.

@@ -78,10 +78,8 @@ absl::StatusOr<std::unique_ptr<Transport>> Connect(WorkerContext& context) {
 absl::StatusOr<std::string> WaitForNeighbour(WorkerContext& context) {
   RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, Connect(context));
   RZ_RETURN_IF_ERROR(context.Report("pid", absl::StrCat(getpid())));
-  Waiter<Buffer> waiter;
-  const WorkerId before((context.self().value + context.workers() - 1) % context.workers());
-  RZ_RETURN_IF_ERROR(transport->ExpectOwned(before, {0, 0}, 64, waiter.Callback()));
-  return Annotate(waiter.TakeResult().status(), "iteration 7");
+  const int before = (context.self().value + context.workers() - 1) % context.workers();
+  return Annotate(PostEmpty(*transport, before, {0, 0}).Take(), "iteration 7");
 }
 
 TEST_F(LauncherTest, HandsSignalsOn) {
@@ -131,52 +129,52 @@ TEST_F(LauncherTest, GathersResultsAndReportsOfAnySize) {
   }
 }
 
-// A version goes around as shared, a sum as owned; returns what the worker saw.
+// A small and a large sum go around, and a word about the first worker's memory; returns what the
+// worker saw there and in the sums.
 absl::StatusOr<std::string> RunRing(WorkerContext& context) {
   RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, Connect(context));
   const int self = context.self().value;
   const WorkerId next((self + 1) % context.workers());
   const WorkerId before((self + context.workers() - 1) % context.workers());
-  Waiter<SharedBuffer> shared;
-  Waiter<Buffer> owned;
-  RZ_RETURN_IF_ERROR(transport->ExpectShared(before, {0, 0}, 400, shared.Callback()));
-  RZ_RETURN_IF_ERROR(transport->ExpectOwned(before, {1, 0}, 400, owned.Callback()));
-  SharedBuffer version;
-  Buffer sum;
-  if (self == 0) {
-    version = Filled(*transport, MemoryUse::kParameters, 100, 5).Seal();
-    RZ_RETURN_IF_ERROR(transport->Share(next, {0, 0}, version));
-    RZ_RETURN_IF_ERROR(transport->Give(next, {1, 0}, Filled(*transport, MemoryUse::kSums, 100, 0)));
+  std::vector<Buffer> sums, back;
+  Ends sent, arrived, word;
+  const auto send = [&]() -> absl::Status {
+    for (uint8_t kind = 0; kind < 2; ++kind) {
+      for (float& value : sums[kind].as<float>()) value += 5;
+      RZ_RETURN_IF_ERROR(transport->Send(next, {kind, 0}, sums[kind].as<std::byte>(), sent.Next()));
+    }
+    return transport->SendWord(next, {2, 0});
+  };
+  RZ_RETURN_IF_ERROR(transport->ExpectWord(before, {2, 0}, word.Next()));
+  for (const int values : {16, 20'000}) {
+    sums.push_back(Filled(*transport, MemoryUse::kSums, values, 0));
+    back.push_back(Empty(*transport, values));
+    const auto kind = static_cast<uint8_t>(back.size() - 1);
+    Buffer& into = self == 0 ? back[kind] : sums[kind];
+    RZ_RETURN_IF_ERROR(transport->Post(before, {kind, 0}, into.as<std::byte>(), arrived.Next()));
   }
-  SharedBuffer copy = shared.Take();
-  sum = owned.Take();
-  sum.as<float>()[0] += copy.as<float>()[0];
-  const float seen = sum.as<float>()[0];
-  if (self != 0) {
-    RZ_RETURN_IF_ERROR(transport->Share(next, {0, 0}, std::move(copy)));
-    RZ_RETURN_IF_ERROR(transport->Give(next, {1, 0}, std::move(sum)));
-  } else {
-    // The relays' holders go when their messages have left: the owner may write again soon.
-    copy.Reset();
-    sum.Reset();
-    if (!Eventually([&] { return version.holders() == 1; })) return absl::InternalError("held");
-    RZ_RETURN_IF_ERROR(std::move(version).Unseal().status());
-  }
-  const uint64_t copied = transport->stats().bytes_copied;
+  if (self == 0) RZ_RETURN_IF_ERROR(send());
+  for (int i = 0; i < 2; ++i) RZ_RETURN_IF_ERROR(arrived.Take());
+  RZ_RETURN_IF_ERROR(word.Take());
+  if (self != 0) RZ_RETURN_IF_ERROR(send());
+  for (int i = 0; i < 2; ++i) RZ_RETURN_IF_ERROR(sent.Take());
+  const MappedMemory seen = transport->MemoryOf(before, MemoryUse::kSums);
+  std::vector<Buffer>& last = self == 0 ? back : sums;
   RZ_RETURN_IF_ERROR(transport->Close());
-  return absl::StrCat(seen, " ", copied);
+  return absl::StrCat(last[0].as<float>()[0], " ", last[1].as<float>()[1] - 1, " ",
+                      *reinterpret_cast<const float*>(seen.bytes.data()));
 }
 
 TEST_F(LauncherTest, WorkersShareMemory) {
   const Results results = LaunchProcesses({.workers = 4}, RunRing);
   ASSERT_TRUE(results.ok()) << results.status();
-  EXPECT_EQ(*results, (std::vector<std::string>{"20 0", "5 0", "10 0", "15 0"}));
+  EXPECT_EQ(*results, (std::vector<std::string>{"20 20 20", "10 10 5", "15 15 10", "20 20 15"}));
 }
 
 TEST_F(LauncherTest, OneWorkerIsARing) {
   const Results results = LaunchProcesses({.workers = 1}, RunRing);
   ASSERT_TRUE(results.ok()) << results.status();
-  EXPECT_EQ(*results, (std::vector<std::string>{"5 0"}));
+  EXPECT_EQ(*results, (std::vector<std::string>{"5 5 5"}));
 }
 
 TEST_F(LauncherTest, TheRootCauseWinsNotItsEchoes) {
@@ -337,19 +335,17 @@ TEST_F(LauncherTest, AnExitWithoutAResultIsAFailure) {
 TEST_F(LauncherTest, AStrayWriteIntoParametersKillsItsWriterOnly) {
   const Results results =
       LaunchProcesses({.workers = 2}, [](WorkerContext& context) -> absl::StatusOr<std::string> {
+        signal(SIGSEGV, SIG_DFL);  // a sanitizer's handler would exit instead
+        RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, Connect(context));
         if (context.self().value == 0) {
-          RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, Connect(context));
-          const SharedBuffer version = Filled(*transport, MemoryUse::kParameters, 16, 0).Seal();
-          RZ_RETURN_IF_ERROR(transport->Share(WorkerId(1), {0, 0}, version));
+          RZ_RETURN_IF_ERROR(transport->SendWord(WorkerId(1), {0, 0}));
           Eventually([&] { return !transport->status().ok(); });
           return transport->status();
         }
-        signal(SIGSEGV, SIG_DFL);  // a sanitizer's handler would exit instead
-        RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, Connect(context));
-        Waiter<SharedBuffer> copy;
-        RZ_RETURN_IF_ERROR(transport->ExpectShared(WorkerId(0), {0, 0}, 64, copy.Callback()));
-        const SharedBuffer version = copy.Take();
-        const_cast<float*>(version.as<float>().data())[0] = 1;
+        Ends word;
+        RZ_RETURN_IF_ERROR(transport->ExpectWord(WorkerId(0), {0, 0}, word.Next()));
+        RZ_RETURN_IF_ERROR(word.Take());
+        transport->MemoryOf(WorkerId(0), MemoryUse::kParameters).bytes[0] = std::byte{1};
         return "written";
       });
   EXPECT_EQ(results.status(),

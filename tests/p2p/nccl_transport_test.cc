@@ -79,17 +79,7 @@ TEST(NcclSelfRingTest, AWorkerSendsToItself) {
   if (const std::string missing = NcclMissing(1); !missing.empty()) GTEST_SKIP() << missing;
   Cluster cluster = MakeCluster(NcclTransports(), {SmallOptions()});
   for (uint64_t i = 0; i < 100; ++i) {
-    Waiter<Buffer> owned;
-    Waiter<SharedBuffer> shared;
-    ExpectOwned(cluster[0], 0, {0, i}, owned, 400);
-    ExpectShared(cluster[0], 0, {1, i}, shared, 400);
-    Give(cluster[0], 0, {0, i}, i, 100);
-    ASSERT_TRUE(cluster[0]
-                    .Share(WorkerId(0), {1, i},
-                           Filled(cluster[0], MemoryUse::kParameters, 100, 2 * i).Seal())
-                    .ok());
-    EXPECT_EQ(owned.Take().as<float>()[99], i + 99);
-    EXPECT_EQ(shared.Take().as<float>()[99], 2 * i + 99);
+    for (const uint8_t kind : {0, 1}) PassOne(cluster[0], cluster[0], {kind, i}, 100);
   }
   EXPECT_TRUE(cluster[0].Close().ok());
 }
@@ -97,10 +87,9 @@ TEST(NcclSelfRingTest, AWorkerSendsToItself) {
 TEST(NcclSelfRingTest, AnAbortEndsWhatIsUnderWay) {
   if (const std::string missing = NcclMissing(1); !missing.empty()) GTEST_SKIP() << missing;
   Cluster cluster = MakeCluster(NcclTransports(), {SmallOptions()});
-  Waiter<Buffer> waiter;
-  ExpectOwned(cluster[0], 0, {0, 0}, waiter);
+  BlockCall posted = PostEmpty(cluster[0], 0, {0, 0});
   cluster[0].Abort(absl::DataLossError("enough"));
-  EXPECT_EQ(waiter.TakeResult().status(), absl::DataLossError("enough"));
+  EXPECT_EQ(posted.Take(), absl::DataLossError("enough"));
 }
 
 }  // namespace

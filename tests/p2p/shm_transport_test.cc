@@ -48,25 +48,23 @@ TEST(ShmTransport, AKilledProcessIsNamedAtOnce) {
     ShmEndpoint own = std::move(endpoints[1]);
     endpoints.clear();
     const std::unique_ptr<Transport> transport = Connect(std::move(own));
-    if (!transport->Give(WorkerId(0), {0, 0}, Filled(*transport, MemoryUse::kSums, 16, 3)).ok()) {
-      _exit(1);
-    }
+    const BlockCall sent = SendFilled(*transport, 0, {0, 0}, 3, 1000);
     while (true) pause();
   }
   endpoints[1] = ShmEndpoint();
   const std::unique_ptr<Transport> transport = Connect(std::move(endpoints[0]));
-  Waiter<Buffer> first;
-  Waiter<Buffer> second;
-  ExpectOwned(*transport, 1, {0, 0}, first);
-  ExpectOwned(*transport, 1, {0, 1}, second);
-  const Buffer received = first.Take();
+  BlockCall first = PostEmpty(*transport, 1, {0, 0}, 1000);
+  BlockCall second = PostEmpty(*transport, 1, {0, 1});
+  ExpectArrival(first, 3);
+  const MappedMemory its = transport->MemoryOf(WorkerId(1), MemoryUse::kSums);
   const auto killed = std::chrono::steady_clock::now();
   EXPECT_EQ(kill(child, SIGKILL), 0);
-  EXPECT_EQ(second.TakeResult().status(),
+  EXPECT_EQ(second.Take(),
             absl::UnavailableError("worker 1 died: its connection closed without a goodbye"));
   EXPECT_LT(std::chrono::steady_clock::now() - killed, kDeadline);
   EXPECT_EQ(waitpid(child, nullptr, 0), child);
-  EXPECT_EQ(received.as<float>()[0], 3);  // its memory lives as long as somebody maps it
+  // Its memory lives as long as somebody maps it.
+  EXPECT_EQ(*reinterpret_cast<const float*>(its.bytes.data()), 3);
 }
 
 TEST(ShmTransport, AWorkerThatNeverSaysHelloIsNamed) {
@@ -91,58 +89,49 @@ TEST(ShmTransport, AStrangerIsRefused) {
 TEST(ShmTransport, MessagesMayBeSentBeforeTheOtherExists) {
   std::vector<ShmEndpoint> endpoints = Endpoints(2);
   const auto first = Connect(std::move(endpoints[0]));
-  Give(*first, 1, {0, 0}, 3);
+  const BlockCall small = SendFilled(*first, 1, {0, 0}, 3);
+  const BlockCall large = SendFilled(*first, 1, {1, 0}, 4, 1000);
   const auto second = Connect(std::move(endpoints[1]));
-  Waiter<Buffer> waiter;
-  ExpectOwned(*second, 0, {0, 0}, waiter);
-  EXPECT_EQ(waiter.Take().as<float>()[0], 3);
+  BlockCall arrived[] = {PostEmpty(*second, 0, {0, 0}), PostEmpty(*second, 0, {1, 0}, 1000)};
+  ExpectArrival(arrived[0], 3);
+  ExpectArrival(arrived[1], 4);
 }
 
 TEST(ShmTransport, AFullRingBlocksNobodyAndKeepsOrder) {
-  constexpr uint64_t kMessages = 5000;  // a ring takes a tenth
-  TransportOptions options = SmallOptions();
-  options.slots = {kMessages};
+  constexpr uint64_t kMessages = 5000;  // a ring takes a tenth of their words
   std::vector<ShmEndpoint> endpoints = Endpoints(2);
-  const auto first = Connect(std::move(endpoints[0]), options);
-  const auto second = Connect(std::move(endpoints[1]), options);
-  Waiter<SharedBuffer> gate;
-  Waiter<SharedBuffer> entered;
-  const SharedBuffer version = Filled(*first, MemoryUse::kParameters, 16, 0).Seal();
+  const auto first = Connect(std::move(endpoints[0]));
+  const auto second = Connect(std::move(endpoints[1]));
+  const Buffer from = Filled(*first, MemoryUse::kSums, 16, 5);
+  Buffer to = Empty(*second);
+  Ends gate, entered, sent, arrived;
+  const auto send = [&](uint64_t tag) {
+    ASSERT_TRUE(first->Send(WorkerId(1), {0, tag}, from.as<std::byte>(), sent.Next()).ok());
+  };
   ASSERT_TRUE(second
-                  ->ExpectShared(WorkerId(0), {0, 0}, 64,
-                                 [&](absl::StatusOr<SharedBuffer>) {
-                                   entered.Callback()(SharedBuffer());
-                                   gate.Take();  // against all rules: nothing is read meanwhile
-                                 })
+                  ->Post(WorkerId(0), {0, 0}, to.as<std::byte>(),
+                         [&](const absl::Status& end) {
+                           entered.Next()(end);
+                           // Against all rules: nothing is read meanwhile.
+                           EXPECT_EQ(gate.Take(), absl::OkStatus());
+                         })
                   .ok());
-  ASSERT_TRUE(first->Share(WorkerId(1), {0, 0}, version).ok());
-  entered.Take();
-  for (uint64_t i = 1; i < kMessages; ++i) {
-    ASSERT_TRUE(first->Share(WorkerId(1), {0, i}, version).ok());
-  }
+  send(0);
+  EXPECT_EQ(entered.Take(), absl::OkStatus());
+  for (uint64_t i = 1; i < kMessages; ++i) send(i);
   // A text of many words, behind all that waits.
   second->AnswerWith([](WorkerId, const std::string& question) { return question; });
   const std::string text(kMaxTextBytes, 'q');
   Waiter<std::string> answer;
   ASSERT_TRUE(first->Ask(WorkerId(1), text, answer.Callback()).ok());
-  gate.Callback()(SharedBuffer());
+  gate.Next()(absl::OkStatus());
   EXPECT_EQ(answer.Take(), text);
-  Waiter<SharedBuffer> waiter;
   for (uint64_t i = 1; i < kMessages; ++i) {
-    ExpectShared(*second, 0, {0, i}, waiter);
+    ASSERT_TRUE(second->Post(WorkerId(0), {0, i}, to.as<std::byte>(), arrived.Next()).ok());
   }
-  EXPECT_TRUE(Eventually([&] { return waiter.calls() == kMessages - 1; }));
-}
-
-TEST(ShmTransport, ForeignMemoryIsCopiedAndCounted) {
-  Cluster cluster = MakeCluster(ShmTransports(), {SmallOptions(), SmallOptions()});
-  ASSERT_TRUE(cluster[0].Give(WorkerId(1), {0, 0}, MakeHeapBuffer(100)).ok());
-  ASSERT_TRUE(cluster[0].Share(WorkerId(1), {1, 0}, MakeHeapBuffer(60).Seal()).ok());
-  EXPECT_EQ(cluster[0].stats().bytes_copied, 160u);
-  // A block of another worker's view is foreign here, too: its address means nothing to the wire.
-  ASSERT_TRUE(
-      cluster[0].Give(WorkerId(1), {2, 0}, Filled(cluster[1], MemoryUse::kSums, 16, 0)).ok());
-  EXPECT_EQ(cluster[0].stats().bytes_copied, 224u);
+  for (uint64_t i = 1; i < kMessages; ++i) ASSERT_EQ(arrived.Take(), absl::OkStatus());
+  for (uint64_t i = 0; i < kMessages; ++i) ASSERT_EQ(sent.Take(), absl::OkStatus());
+  EXPECT_TRUE(Holds(to, 5));
 }
 
 // Worker 1 of two by hand: says a hello and puts words of its own into the ring to worker 0.
@@ -151,11 +140,11 @@ class Forger {
   explicit Forger(ShmEndpoint endpoint)
       : endpoint_(std::move(endpoint)), ring_(endpoint_.rings->Writer(1, 0)) {}
 
-  void SayHello(int slots) {
+  void SayHello() {
     ShmHello hello;
     hello.worker = 1;
     hello.workers = 2;
-    for (int kind = 0; kind < kMaxMessageKinds; ++kind) hello.slots[kind] = slots;
+    for (int kind = 0; kind < kMaxMessageKinds; ++kind) hello.slots[kind] = 1;
     std::vector<int> files;
     for (int i = 0; i < kMemoryUses; ++i) {
       RZ_ASSIGN(auto arena, MakeShmArena(WorkerId(1), static_cast<MemoryUse>(i), size_t{1} << 20));
@@ -180,46 +169,37 @@ class Forger {
   std::vector<ShmArena> arenas_;
 };
 
-absl::Status EndAfter(int slots, const std::vector<ShmToken>& tokens) {
+absl::Status EndAfter(const ShmToken& token) {
   std::vector<ShmEndpoint> endpoints = Endpoints(2);
   Forger forger(std::move(endpoints[1]));
-  forger.SayHello(slots);
+  forger.SayHello();
   const auto transport = Connect(std::move(endpoints[0]));
-  Waiter<Buffer> waiter;
-  // The hello itself may have ended it by now.
-  const absl::Status expected = transport->ExpectOwned(WorkerId(1), {0, 0}, 64, waiter.Callback());
-  for (const ShmToken& token : tokens) forger.Put(token);
+  BlockCall posted = PostEmpty(*transport, 1, {0, 0});
+  forger.Put(token);
   const absl::Status end = EndOf(*transport);
-  EXPECT_EQ(expected.ok() ? waiter.TakeResult().status() : expected, end);
+  EXPECT_EQ(posted.Take(), end);
   return end;
 }
 
 TEST(ShmTransport, WordsThatCannotBeTrueEndIt) {
   using Type = ShmToken::Type;
-  const std::string block = "a packet of worker 1: a message names block ";
-  EXPECT_EQ(
-      EndAfter(2, {{.type = Type::kMessage, .use = 1, .origin = 1, .bytes = 64}}),
-      absl::InternalError(block + "0 at 0 of 64 bytes, which worker 1's memory does not have"));
-  // Worker 0's own memory, of which nothing was ever cut.
-  EXPECT_EQ(
-      EndAfter(2, {{.type = Type::kMessage, .use = 1, .block = 3, .offset = 64, .bytes = 64}}),
-      absl::InternalError(block + "3 at 64 of 64 bytes, which worker 0's memory does not have"));
-  EXPECT_EQ(EndAfter(2, {{.type = Type::kMessage, .origin = 7}}),
-            absl::InternalError("a packet of worker 1: it names memory that does not exist"));
-  EXPECT_EQ(EndAfter(2, {{.type = Type::kMessage, .kind = 200}}),
-            absl::InternalError("a packet of worker 1: its kind is unknown"));
-  EXPECT_EQ(EndAfter(2, {{.type = static_cast<Type>(77)}}),
-            absl::InternalError("a packet of worker 1: its type is unknown"));
-  for (const int code : {0, -1, 17}) {
-    EXPECT_EQ(EndAfter(2, {{.type = Type::kAbort, .code = code}}),
-              absl::InternalError("a packet of worker 1: its code is unknown"));
+  const auto packet = [](const std::string& what) {
+    return absl::InternalError("a packet of worker 1: " + what);
+  };
+  EXPECT_EQ(EndAfter({.type = Type::kBlock, .use = 2, .bytes = 64}),
+            packet("it names memory that does not exist"));
+  for (const uint64_t offset : {uint64_t{1} << 30, ~uint64_t{0} - 63}) {
+    EXPECT_THAT(EndAfter({.type = Type::kBlock, .use = 1, .offset = offset, .bytes = 64}),
+                Says("it names 64 bytes at " + std::to_string(offset) + " of memory that has"));
   }
-  EXPECT_EQ(EndAfter(2, {{.type = Type::kCredit, .kind = 1}}),
-            absl::InternalError("worker 1 gave credit for 3 messages of kind 1, but has 2 slots"));
-  for (const int slots : {0, -5}) {
-    EXPECT_EQ(EndAfter(slots, {}),
-              absl::InternalError("a packet of worker 1: it has " + std::to_string(slots) +
-                                  " slots for kind 0; at least 1 is needed"));
+  EXPECT_THAT(EndAfter({.type = Type::kBlock, .use = 1, .offset = 64, .bytes = ~uint64_t{0}}),
+              Says("a packet of worker 1: it names 18446744073709551615 bytes at 64 of memory"));
+  EXPECT_EQ(EndAfter({.type = Type::kSmall, .bytes = kMaxTextBytes + 1}),
+            packet("its text is too long"));
+  EXPECT_EQ(EndAfter({.type = Type::kBlock, .kind = 200}), packet("its kind is unknown"));
+  EXPECT_EQ(EndAfter({.type = static_cast<Type>(77)}), packet("its type is unknown"));
+  for (const int code : {0, -1, 17}) {
+    EXPECT_EQ(EndAfter({.type = Type::kAbort, .code = code}), packet("its code is unknown"));
   }
 }
 

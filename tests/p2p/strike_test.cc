@@ -1,7 +1,7 @@
 // A worker is killed or stopped at a random moment: all others end in time and name it.
 //
-// Processes, connected through a rendezvous. Idle, or with 64 MiB payloads going round the ring, as
-// handles or from block to block.
+// Processes, connected through a rendezvous. Idle, or with 64 MiB payloads going round the ring, from
+// block to block.
 // One moment per cell, another one for each commit (RINGZERO_TEST_SEED); 20 with
 // RINGZERO_TEST_FULL.
 #include <fcntl.h>
@@ -106,7 +106,7 @@ std::vector<Wires> AllWires() {
   return all;
 }
 
-enum class Traffic { kIdle, kStream, kBlocks };
+enum class Traffic { kIdle, kBlocks };
 
 // Child ------------------------------------------------------------------------------------------
 
@@ -114,28 +114,10 @@ void Say(int pipe, const std::string& words) {
   if (write(pipe, words.data(), words.size()) != static_cast<ssize_t>(words.size())) _exit(3);
 }
 
-// Receives from the left and sends to the right until it cannot; returns why.
+// Receives from the left and sends to the right until it cannot; returns why. One block is filled
+// while the other leaves. Idle: waits for the first message, which nobody sends.
 absl::Status PassOn(Transport& transport, Traffic traffic, const std::function<void()>& begun) {
-  const int self = transport.self().value;
-  const WorkerId left((self + kWorkers - 1) % kWorkers);
-  const WorkerId right((self + 1) % kWorkers);
-  Waiter<Buffer> arrived;
-  if (traffic == Traffic::kStream) {
-    RZ_ASSIGN_OR_RETURN(Buffer mine, transport.Allocate(kPayload, MemoryUse::kSums));
-    RZ_RETURN_IF_ERROR(transport.Give(right, {0, 0}, std::move(mine)));
-  }
-  for (uint64_t round = 0;; ++round) {
-    RZ_RETURN_IF_ERROR(transport.ExpectOwned(left, {0, round}, kPayload, arrived.Callback()));
-    if (traffic == Traffic::kIdle || round == 1) begun();
-    RZ_ASSIGN_OR_RETURN(Buffer got, arrived.TakeResult());
-    got.data()[0] = static_cast<std::byte>(round);
-    got.data()[kPayload - 1] = static_cast<std::byte>(round);
-    RZ_RETURN_IF_ERROR(transport.Give(right, {0, round + 1}, std::move(got)));
-  }
-}
-
-// Likewise, from block to block: one is filled while the other leaves.
-absl::Status PassBlocksOn(Transport& transport, const std::function<void()>& begun) {
+  const bool idle = traffic == Traffic::kIdle;
   const int self = transport.self().value;
   const WorkerId left((self + kWorkers - 1) % kWorkers);
   const WorkerId right((self + 1) % kWorkers);
@@ -144,11 +126,13 @@ absl::Status PassBlocksOn(Transport& transport, const std::function<void()>& beg
   for (Buffer& block : blocks) {
     RZ_ASSIGN_OR_RETURN(block, transport.Allocate(kPayload, MemoryUse::kSums));
   }
-  RZ_RETURN_IF_ERROR(transport.Send(right, {0, 0}, blocks[1].as<std::byte>(), sent.Next()));
+  if (!idle) {
+    RZ_RETURN_IF_ERROR(transport.Send(right, {0, 0}, blocks[1].as<std::byte>(), sent.Next()));
+  }
   for (uint64_t round = 0;; ++round) {
     const std::span<std::byte> block = blocks[round % 2].as<std::byte>();
     RZ_RETURN_IF_ERROR(transport.Post(left, {0, round}, block, arrived.Next()));
-    if (round == 1) begun();
+    if (idle || round == 1) begun();
     RZ_RETURN_IF_ERROR(arrived.Take());
     RZ_RETURN_IF_ERROR(sent.Take());
     block.front() = block.back() = static_cast<std::byte>(round);
@@ -158,8 +142,7 @@ absl::Status PassBlocksOn(Transport& transport, const std::function<void()>& beg
 
 [[noreturn]] void BeWorker(const Wires& wires, const JobSeat& seat, Traffic traffic, int pipe) {
   TransportOptions options = SmallOptions();
-  options.sum_bytes = 5 * (kPayload + 64);  // its own, and what its slots may hold
-  options.received_sum_bytes = options.sum_bytes;
+  options.sum_bytes = 2 * (kPayload + 64);
   options.peer_timeout = kPeerTimeout;
   auto transport = wires.connect(seat, options);
   if (!transport.ok()) {
@@ -167,8 +150,7 @@ absl::Status PassBlocksOn(Transport& transport, const std::function<void()>& beg
     _exit(1);
   }
   const auto begun = [pipe] { Say(pipe, "+"); };
-  const absl::Status why = traffic == Traffic::kBlocks ? PassBlocksOn(**transport, begun)
-                                                       : PassOn(**transport, traffic, begun);
+  const absl::Status why = PassOn(**transport, traffic, begun);
   transport->reset();
   // What the transport says of its end, the cause inside an echo in front.
   Say(pipe, std::string(CauseOf(why).message()));
@@ -220,9 +202,7 @@ struct Cell {
 };
 
 std::string NameOf(const Cell& cell) {
-  const char* const traffic = cell.traffic == Traffic::kIdle     ? "_idle"
-                              : cell.traffic == Traffic::kStream ? "_stream"
-                                                                 : "_blocks";
+  const char* const traffic = cell.traffic == Traffic::kIdle ? "_idle" : "_blocks";
   return absl::StrCat(cell.wires.name, cell.signal == SIGKILL ? "_kill" : "_stop", traffic);
 }
 
@@ -323,7 +303,7 @@ std::vector<Cell> AllCells() {
   std::vector<Cell> cells;
   for (const Wires& wires : AllWires()) {
     for (const int signal : {SIGKILL, SIGSTOP}) {
-      for (const Traffic traffic : {Traffic::kIdle, Traffic::kStream, Traffic::kBlocks}) {
+      for (const Traffic traffic : {Traffic::kIdle, Traffic::kBlocks}) {
         cells.push_back({wires, signal, traffic});
       }
     }

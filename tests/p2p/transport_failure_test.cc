@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -26,112 +27,75 @@ TEST_P(TransportFailure, AnAbortReachesAllAndCallsEveryCallbackOnce) {
   for (int w = 0; w < kWorkers; ++w) {
     options[w].on_failure = [&failures, w](const absl::Status&) { ++failures[w]; };
   }
-  std::vector<Waiter<Buffer>> owned(kWorkers);
-  std::vector<Waiter<SharedBuffer>> shared(kWorkers);
+  std::vector<BlockCall> first, second;
   {
     Cluster cluster = Make(options);
     for (int w = 0; w < kWorkers; ++w) {
-      const WorkerId from((w + 1) % kWorkers);
-      ASSERT_TRUE(cluster[w].ExpectOwned(from, {0, 0}, 64, owned[w].Callback()).ok());
-      ASSERT_TRUE(cluster[w].ExpectShared(from, {1, 0}, 64, shared[w].Callback()).ok());
+      first.push_back(PostEmpty(cluster[w], (w + 1) % kWorkers, {0, 0}));
+      second.push_back(PostEmpty(cluster[w], (w + 1) % kWorkers, {1, 0}));
     }
     cluster[2].Abort(absl::DataLossError("a bad file"));
     cluster[2].Abort(absl::InternalError("a second thought"));
     for (int w = 0; w < kWorkers; ++w) {
-      const absl::Status status = owned[w].TakeResult().status();
+      const absl::Status status = first[w].Take();
       EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
       EXPECT_THAT(status, Says(w == 2 ? "a bad file" : "aborted by worker 2: a bad file"));
-      EXPECT_EQ(shared[w].TakeResult().status(), status);
+      EXPECT_EQ(second[w].Take(), status);
       EXPECT_EQ(cluster[w].status(), status);
       cluster[w].Abort(absl::InternalError("too late"));
       EXPECT_EQ(cluster[w].status(), status);
       // Later calls return it, and their callbacks are not called.
-      EXPECT_EQ(cluster[w].ExpectOwned(WorkerId(0), {0, 1}, 64, owned[w].Callback()), status);
-      EXPECT_EQ(cluster[w].Give(WorkerId(0), {0, 1}, MakeHeapBuffer(64)), status);
+      const std::span<std::byte> block = first[w].block.as<std::byte>();
+      EXPECT_EQ(cluster[w].Post(WorkerId(0), {0, 1}, block, first[w].ends.Next()), status);
+      EXPECT_EQ(cluster[w].Send(WorkerId(0), {0, 1}, block, first[w].ends.Next()), status);
       EXPECT_EQ(cluster[w].Close(), status);
     }
   }
   for (int w = 0; w < kWorkers; ++w) {
-    EXPECT_EQ(owned[w].calls(), 1);
-    EXPECT_EQ(shared[w].calls(), 1);
+    EXPECT_EQ(first[w].ends.calls(), 1);
+    EXPECT_EQ(second[w].ends.calls(), 1);
     EXPECT_EQ(failures[w], w == 2 ? 0 : 1);
   }
 }
 
 TEST_P(TransportFailure, AnAbortFromACallbackIsFine) {
   Cluster cluster = Make(2);
-  Waiter<Buffer> first;
-  ExpectOwned(cluster[0], 1, {0, 0}, first);
+  BlockCall first = PostEmpty(cluster[0], 1, {0, 0});
+  Buffer block = Empty(cluster[1]);
   ASSERT_TRUE(cluster[1]
-                  .ExpectOwned(WorkerId(0), {0, 0}, 64,
-                               [&](absl::StatusOr<Buffer>) {
-                                 cluster[1].Abort(absl::InternalError("from a callback"));
-                               })
+                  .Post(WorkerId(0), {0, 0}, block.as<std::byte>(),
+                        [&](const absl::Status&) {
+                          cluster[1].Abort(absl::InternalError("from a callback"));
+                        })
                   .ok());
-  Give(cluster[0], 1, {0, 0}, 0);
-  EXPECT_THAT(first.TakeResult().status(), Says("aborted by worker 1: from a callback"));
-}
-
-TEST_P(TransportFailure, AbortFreesWhatWaitsForCredit) {
-  TransportOptions options = SmallOptions();
-  options.slots = {1};
-  options.sum_bytes = 4 * 128;
-  Cluster cluster = Make(2, options);
-  uint64_t given = 0;
-  while (true) {
-    absl::StatusOr<Buffer> buffer = cluster[0].Allocate(64, MemoryUse::kSums);
-    if (!buffer.ok()) break;
-    ASSERT_TRUE(cluster[0].Give(WorkerId(1), {0, given++}, *std::move(buffer)).ok());
-  }
-  EXPECT_GE(given, 4u);
-  cluster[0].Abort(absl::InternalError("enough"));
-  EXPECT_TRUE(cluster[0].Allocate(64, MemoryUse::kSums).ok());
+  const BlockCall sent = SendFilled(cluster[0], 1, {0, 0}, 0);
+  EXPECT_THAT(first.Take(), Says("aborted by worker 1: from a callback"));
 }
 
 TEST_P(TransportFailure, AVanishedWorkerIsNamed) {
   Cluster cluster = Make(3);
-  Waiter<Buffer> at0;
-  Waiter<Buffer> at1;
-  ExpectOwned(cluster[0], 1, {0, 0}, at0);
-  ExpectOwned(cluster[1], 2, {0, 0}, at1);
+  BlockCall at0 = PostEmpty(cluster[0], 1, {0, 0});
+  BlockCall at1 = PostEmpty(cluster[1], 2, {0, 0});
   cluster.Destroy(2);
-  for (Waiter<Buffer>* waiter : {&at0, &at1}) {
-    const absl::Status status = waiter->TakeResult().status();
-    EXPECT_THAT(status, Fails(absl::StatusCode::kUnavailable, "worker 2 died"));
+  for (BlockCall* posted : {&at0, &at1}) {
+    EXPECT_THAT(posted->Take(), Fails(absl::StatusCode::kUnavailable, "worker 2 died"));
   }
 }
 
 TEST_P(TransportFailure, AGoodbyeIsNoFailure) {
   Cluster cluster = Make(3);
-  Waiter<Buffer> last;
-  ExpectOwned(cluster[0], 2, {0, 0}, last);
-  Give(cluster[2], 0, {0, 0}, 8);
+  BlockCall last = PostEmpty(cluster[0], 2, {0, 0});
+  const BlockCall sent = SendFilled(cluster[2], 0, {0, 0}, 8);
   EXPECT_TRUE(cluster[2].Close().ok());
   EXPECT_TRUE(cluster[2].Close().ok());
   cluster.Destroy(2);
-  EXPECT_EQ(last.Take().as<float>()[0], 8);
+  ExpectArrival(last, 8);
   // The others go on.
   PassOne(cluster[0], cluster[1]);
   EXPECT_TRUE(cluster[0].Close().ok());
   cluster.Destroy(0);
   EXPECT_TRUE(cluster[1].status().ok());
   EXPECT_TRUE(cluster[1].Close().ok());
-}
-
-TEST_P(TransportFailure, WhatCameBeforeAGoodbyeMayBeExpectedAfterIt) {
-  Cluster cluster = Make(2);
-  // As much as travels behind a header. Over UCX more than this leaves when it is expected, not
-  // before.
-  constexpr int kMany = 1024;
-  Give(cluster[1], 0, {0, 0}, 8, kMany);
-  EXPECT_TRUE(cluster[1].Close().ok());
-  cluster.Destroy(1);
-  Waiter<Buffer> late;
-  const absl::Status expected =
-      cluster[0].ExpectOwned(WorkerId(1), {0, 0}, kMany * sizeof(float), late.Callback());
-  ASSERT_TRUE(expected.ok()) << expected;
-  EXPECT_EQ(late.Take().as<float>()[kMany - 1], 8 + kMany - 1);
-  EXPECT_TRUE(cluster[0].Close().ok());
 }
 
 TEST_P(TransportFailure, ClosedWorkersDoNotMindADeath) {
@@ -141,70 +105,52 @@ TEST_P(TransportFailure, ClosedWorkersDoNotMindADeath) {
   EXPECT_TRUE(cluster[0].status().ok()) << cluster[0].status();
 }
 
+// Small and large ones, which are posted after the goodbye, while their sender is destroyed.
 TEST_P(TransportFailure, CloseSendsWhatStillWaits) {
-  TransportOptions options = SmallOptions();
-  options.slots = {1};
-  Cluster cluster = Make(2, options);
-  std::vector<Waiter<Buffer>> waiters(4);
-  for (uint64_t i = 0; i < 4; ++i) {
-    ExpectOwned(cluster[1], 0, {0, i}, waiters[i]);
-    Give(cluster[0], 1, {0, i}, i);
+  const std::vector<int> sizes = {16, 1024, 20'000, 16};
+  Cluster cluster = Make(2);
+  std::vector<BlockCall> sent, posted;
+  for (uint64_t i = 0; i < sizes.size(); ++i) {
+    sent.push_back(SendFilled(cluster[0], 1, {0, i}, static_cast<float>(i), sizes[i]));
   }
   EXPECT_TRUE(cluster[0].Close().ok());
-  EXPECT_EQ(cluster[0].Give(WorkerId(1), {1, 0}, MakeHeapBuffer(64)).code(),
+  Ends never;
+  const Buffer& block = sent[0].block;
+  EXPECT_EQ(cluster[0].Send(WorkerId(1), {1, 0}, block.as<std::byte>(), never.Next()).code(),
             absl::StatusCode::kFailedPrecondition);
   std::thread destroyer([&] { cluster.Destroy(0); });
-  for (uint64_t i = 0; i < 4; ++i) EXPECT_EQ(waiters[i].Take().as<float>()[0], i);
+  for (uint64_t i = 0; i < sizes.size(); ++i) {
+    posted.push_back(PostEmpty(cluster[1], 0, {0, i}, sizes[i]));
+  }
+  for (uint64_t i = 0; i < sizes.size(); ++i) ExpectArrival(posted[i], static_cast<float>(i));
   destroyer.join();
+  for (BlockCall& each : sent) EXPECT_EQ(each.Take(), absl::OkStatus());
+  EXPECT_EQ(never.calls(), 0);
   EXPECT_TRUE(cluster[1].status().ok()) << cluster[1].status();
 }
 
-TEST_P(TransportFailure, CloseRefusesWhileAMessageIsExpected) {
-  Cluster cluster = Make(2);
-  Waiter<Buffer> waiter;
-  ExpectOwned(cluster[0], 1, {3, 77}, waiter);
-  const absl::Status status = cluster[0].Close();
-  EXPECT_THAT(status, Fails(absl::StatusCode::kFailedPrecondition, "tag 77"));
-  EXPECT_TRUE(cluster[0].status().ok());
-}
-
-TEST_P(TransportFailure, AGoodbyeBeforeAnExpectedMessageFails) {
-  Cluster cluster = Make(2);
-  Waiter<Buffer> waiter;
-  ExpectOwned(cluster[0], 1, {3, 77}, waiter);
-  EXPECT_TRUE(cluster[1].Close().ok());
-  const absl::Status status = waiter.TakeResult().status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
-  EXPECT_THAT(status, Says(testing::AllOf(testing::HasSubstr("worker 1 said goodbye"),
-                                          testing::HasSubstr("tag 77"))));
-}
-
-TEST_P(TransportFailure, DestructionAnswersEveryExpect) {
-  Waiter<Buffer> waiter;
+TEST_P(TransportFailure, DestructionEndsEveryCall) {
+  BlockCall posted, sent;
   {
     Cluster cluster = Make(2);
-    ExpectOwned(cluster[0], 1, {0, 0}, waiter);
+    posted = PostEmpty(cluster[0], 1, {0, 0});
+    sent = SendFilled(cluster[0], 1, {0, 0}, 0, 20'000);
     cluster.Destroy(0);
   }
-  EXPECT_EQ(waiter.TakeResult().status().code(), absl::StatusCode::kCancelled);
-  EXPECT_EQ(waiter.calls(), 1);
+  for (BlockCall* call : {&posted, &sent}) {
+    EXPECT_EQ(call->Take().code(), absl::StatusCode::kCancelled);
+    EXPECT_EQ(call->ends.calls(), 1);
+  }
 }
 
-TEST_P(TransportFailure, HandlesMayOutliveTheirTransport) {
-  Waiter<Buffer> waiter;
-  Buffer own;
+TEST_P(TransportFailure, MemoryMayOutliveItsTransport) {
+  Buffer block;
   {
     Cluster cluster = Make(2);
-    own = Filled(cluster[1], MemoryUse::kSums, 16, 4);
-    ExpectOwned(cluster[1], 0, {0, 0}, waiter);
-    Give(cluster[0], 1, {0, 0}, 5);
-    EXPECT_TRUE(Eventually([&] { return waiter.calls() == 1; }));
+    block = Filled(cluster[1], MemoryUse::kSums, 16, 4);
   }
-  const Buffer received = waiter.Take();
-  received.as<float>()[1] = 6;
-  own.as<float>()[1] = 7;
-  EXPECT_EQ(received.as<float>()[0], 5);
-  EXPECT_EQ(own.as<float>()[0], 4);
+  block.as<float>()[1] = 7;
+  EXPECT_EQ(block.as<float>()[0], 4);
 }
 
 // The first message to worker 2 keeps its message thread until `until` is set: to the others it
@@ -212,15 +158,18 @@ TEST_P(TransportFailure, HandlesMayOutliveTheirTransport) {
 // comes next.
 void HoldUp(Cluster& cluster, std::atomic<bool>& until) {
   const auto held = std::make_shared<std::atomic<bool>>(false);
+  const auto from = std::make_shared<Buffer>(Filled(cluster[0], MemoryUse::kSums, 16, 0));
+  const auto to = std::make_shared<Buffer>(Empty(cluster[2]));
   ASSERT_TRUE(cluster[2]
-                  .ExpectOwned(WorkerId(0), {0, 0}, 64,
-                               [held, &until](absl::StatusOr<Buffer>) {
-                                 *held = true;
-                                 while (!until)
-                                   std::this_thread::sleep_for(std::chrono::milliseconds(1));
-                               })
+                  .Post(WorkerId(0), {0, 0}, to->as<std::byte>(),
+                        [to, held, &until](const absl::Status&) {
+                          *held = true;
+                          while (!until) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                        })
                   .ok());
-  Give(cluster[0], 2, {0, 0}, 0);
+  ASSERT_TRUE(cluster[0]
+                  .Send(WorkerId(2), {0, 0}, from->as<std::byte>(), [from](const absl::Status&) {})
+                  .ok());
   ASSERT_TRUE(Eventually([&] { return held->load(); }));
 }
 
@@ -231,11 +180,10 @@ TEST_P(TransportFailure, ASilentWorkerIsNamedByAllOthersInTime) {
   std::atomic<bool> until{false};
   Cluster cluster = Make(4, options);
   // Worker 3 waits for worker 1, not for the culprit.
-  Waiter<Buffer> at3;
-  ExpectOwned(cluster[3], 1, {0, 0}, at3);
+  BlockCall at3 = PostEmpty(cluster[3], 1, {0, 0});
   const auto start = std::chrono::steady_clock::now();
   HoldUp(cluster, until);
-  const absl::Status status = at3.TakeResult().status();
+  const absl::Status status = at3.Take();
   const auto took = std::chrono::steady_clock::now() - start;
   EXPECT_THAT(status,
               Fails(absl::StatusCode::kUnavailable, "worker 2 gave no sign of life for 0.5 s"));

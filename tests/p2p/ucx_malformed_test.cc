@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -68,16 +69,6 @@ class Stranger final : public UcxListener {
                                                            .operation = &operation,
                                                            .wanted = UcxWorker::Wanted::kReply});
     Await(fate);
-  }
-  // A payload by itself, as announced ones come.
-  void SayTagged(int to, uint64_t tag, std::string data) {
-    UcxOperation operation{.listener = this};
-    under_way_ = true;
-    const auto bytes = std::as_writable_bytes(std::span(data.data(), data.size()));
-    const UcxWorker::Fate fate =
-        worker_->SendTagged(to, {.tag = tag, .data = bytes, .operation = &operation});
-    Await(fate);
-    EXPECT_FALSE(under_way_);
   }
   std::string address() const { return worker_->address(); }
   // What comes back, "" within the limit.
@@ -203,21 +194,19 @@ TEST(UcxMalformed, StrangersWhoSpeakOurProtocolAreRefused) {
   stranger.Say(0, TextOf(header), "short");
   EXPECT_TRUE(absl::StrContains(stranger.Refusal(kDeadline), "bytes, not 5"));
 
-  // Aborts, farewells and parcels without the pass; and bytes without any sense.
+  // Aborts, farewells and messages without the pass; and bytes without any sense.
   for (const UcxType type : {UcxType::kAbort, UcxType::kFarewell, UcxType::kGoodbye,
-                             UcxType::kParcel, UcxType::kCredits, UcxType::kRefusal}) {
+                             UcxType::kBlock, UcxType::kQuestion, UcxType::kRefusal}) {
     UcxHeader forged;
     forged.type = type;
     forged.from = 1;
-    forged.bytes = uint64_t{1} << 60;
-    forged.credits.fill(200);
-    stranger.Say(0, TextOf(forged), "we give up");
+    forged.bytes = type == UcxType::kBlock ? 64 : uint64_t{1} << 60;
+    stranger.Say(0, TextOf(forged), std::string(64, 'x'));
   }
   std::mt19937_64 random(5);
   for (int i = 0; i < 300; ++i) {
-    // Two of three have the size of a short header.
-    const std::array<size_t, 3> sizes = {sizeof(UcxShortHeader), sizeof(UcxBlockHeader),
-                                         random() % 200};
+    // Two of three have the size of a header.
+    const std::array<size_t, 3> sizes = {sizeof(UcxHeader), sizeof(UcxBlockHeader), random() % 200};
     std::string noise(sizes[static_cast<size_t>(i % 3)], '\0');
     std::string data(random() % 5000, '\0');
     for (char& each : noise) each = static_cast<char>(random());
@@ -227,7 +216,9 @@ TEST(UcxMalformed, StrangersWhoSpeakOurProtocolAreRefused) {
   // Messages of one endpoint come in order: an answer to this proves that all those were read.
   for (int to = 0; to < 2; ++to) {
     stranger.Say(to, TextOf(header), "short");
-    EXPECT_TRUE(absl::StrContains(stranger.Refusal(kDeadline), "bytes, not 5"));
+    // Noise may have been a hello, too, and was refused before.
+    EXPECT_TRUE(Eventually(
+        [&] { return absl::EndsWith(stranger.Refusal(milliseconds(100)), "bytes, not 5"); }));
   }
   for (uint64_t tag = 0; tag < 3; ++tag) {
     PassOne(*made[0], *made[1], {0, tag});
@@ -236,100 +227,46 @@ TEST(UcxMalformed, StrangersWhoSpeakOurProtocolAreRefused) {
   EXPECT_TRUE(made[0]->status().ok() && made[1]->status().ok());
 }
 
-// A stranger who knows kinds and numbers fills no receive; one who knows the pass would.
-TEST(UcxMalformed, APayloadIsTakenFromItsSenderAlone) {
-  constexpr size_t kFloats = 1250;  // more than travels behind a header
-  for (const bool insider : {false, true}) {
-    Job job = JobOf(2);
-    // Outlives the transports: the test does not wait until they have seen it (docs/p2p.md).
-    std::unique_ptr<Stranger> stranger;
-    const auto made = job.Run();
-    stranger = std::make_unique<Stranger>(*job.rendezvous, 2);
-    const uint64_t pass = insider ? PassFor(Insider(job).Pair()) : uint64_t{1} << 48;
-    stranger->SayTagged(0, PayloadTag(pass, 0, 0), std::string(kFloats * sizeof(float), '\0'));
-    Waiter<Buffer> waiter;
-    Transport& to = *made[0];
-    Transport& from = *made[1];
-    ASSERT_TRUE(
-        to.ExpectOwned(from.self(), {0, 5}, kFloats * sizeof(float), waiter.Callback()).ok());
-    ASSERT_TRUE(from.Give(to.self(), {0, 5}, Filled(from, MemoryUse::kSums, kFloats, 3)).ok());
-    EXPECT_EQ(waiter.Take().as<float>()[0], insider ? 0 : 3);
-  }
-}
-
-// Longer than what is expected: an error in words, not a wait for ever.
-TEST(UcxMalformed, APayloadOfAnotherSizeEndsTheJobWithWords) {
-  constexpr size_t kBytes = 5000;
-  for (const size_t sent : {kBytes - 100, kBytes + 100}) {
-    Job job = JobOf(2);
-    const auto made = job.Run();
-    Stranger insider(*job.rendezvous, 2);
-    Waiter<Buffer> waiter;
-    ExpectOwned(*made[0], 1, {0, 5}, waiter, kBytes);
-    UcxHeader header;
-    header.type = UcxType::kParcel;
-    header.from = 1;
-    header.pass = PassFor(Insider(job).Pair());
-    header.tag = 5;
-    header.bytes = kBytes;
-    header.ownership = 1;
-    insider.Say(0, TextOf(header), "");
-    insider.SayTagged(0, PayloadTag(header.pass, 0, 0), std::string(sent, 'x'));
-    ExpectAllEnd(made, "the payload of worker 1's");
-  }
-}
-
 // One who knows the secret and sends what cannot be: an error of all that says what.
 TEST(UcxMalformed, NonsenseOfAWorkerEndsTheJobWithWords) {
   struct Case {
     UcxHeader header;
     std::string data;
     std::string words;
-    bool is_short = false;
     int times = 1;
+    bool is_short = false;
   };
-  std::vector<Case> cases(16);
-  cases[0] = {
-      {.bytes = 64, .number = 5, .type = UcxType::kParcel}, std::string(64, 'x'), "no slot"};
-  cases[1] = {{.bytes = 64, .type = UcxType::kParcel, .kind = 99}, std::string(64, 'x'), "kind"};
-  cases[2] = {{.bytes = 64, .type = UcxType::kParcel}, "short", "says 64 bytes and brings 5"};
-  cases[3] = {
-      {.bytes = 4000, .type = UcxType::kParcel}, std::string(5000, 'x'), "it has 5000 bytes"};
-  cases[4] = {{.type = static_cast<UcxType>(77)}, "", "type is unknown"};
-  cases[5] = {{.type = UcxType::kCredits}, "", "gives back 9 slots"};
-  cases[5].header.credits[3] = 9;
-  const UcxHeader parcel = {.bytes = 64, .type = UcxType::kParcel};
-  cases[6] = {parcel, std::string(64, 'x'), "no slot", true};
-  cases[6].header.number = 5;
-  cases[7] = {parcel, std::string(64, 'x'), "no slot", true};
-  cases[7].header.number = 0xffff;  // modulo 2^16 the one before the first
-  cases[8] = {parcel, std::string(64, 'x'), "gives back 127 slots", true};
-  cases[8].header.credits[15] = 127;
-  cases[9] = {parcel, std::string(5000, 'x'), "it has 5000 bytes", true};
   const UcxHeader block = {.bytes = 64, .type = UcxType::kBlock};
-  cases[10] = {block, std::string(63, 'x'), "says 64 bytes and brings 63"};
-  cases[11] = {block, std::string(64, 'x'), "its kind is unknown"};
-  cases[11].header.kind = kMaxMessageKinds;
-  cases[12] = {block, std::string(64, 'x'), "message 70000 of kind 0 comes, but 0 were expected"};
-  cases[12].header.number = 70000;
-  cases[13] = {block, std::string(64, 'x'), "message 4294967295 of kind 0 comes"};
-  cases[13].header.number = 0xffffffff;
-  cases[14] = {block, std::string(64, 'x'), "message 3 of kind 0 comes"};  // it came before
-  cases[14].header.number = 3;
-  cases[14].times = 2;
-  cases[15] = {block, std::string(64, 'x'), "message 3 of kind 0 comes", true, 2};
-  cases[15].header.number = 3;
+  const auto numbered = [&](uint32_t number) {
+    UcxHeader header = block;
+    header.number = number;
+    return header;
+  };
+  UcxHeader unknown = block;
+  unknown.kind = kMaxMessageKinds;
+  const std::string payload(64, 'x');
+  Case cases[] = {
+      {{.type = static_cast<UcxType>(77)}, "", "type is unknown"},
+      {{.type = UcxType::kQuestion}, std::string(5000, 'x'), "it has 5000 bytes"},
+      {block, "short", "says 64 bytes and brings 5"},
+      {block, std::string(65, 'x'), "says 64 bytes and brings 65"},
+      {{.bytes = 5000, .type = UcxType::kBlock}, std::string(5000, 'x'), "and offers 0"},
+      {unknown, payload, "its kind is unknown"},
+      {unknown, payload, "its kind is unknown", 1, true},
+      {numbered(70000), payload, "message 70000 of kind 0 comes, but 0 were expected"},
+      {numbered(0xffffffff), payload, "message 4294967295 of kind 0 comes"},
+      {numbered(3), payload, "message 3 of kind 0 comes", 2},  // it came before
+      {numbered(3), payload, "message 3 of kind 0 comes", 2, true},
+  };
   for (Case& each : cases) {
     Job job = JobOf(2);
     const auto made = job.Run();
     Stranger insider(*job.rendezvous, 2);
     each.header.from = 1;
     each.header.pass = PassFor(Insider(job).Pair());
-    UcxShortHeader memory;
-    UcxBlockHeader block_memory;
-    const bool is_block = each.is_short && each.header.type == UcxType::kBlock;
+    UcxBlockHeader memory;
     const auto sent =
-        is_block ? PackBlock(each.header, block_memory) : Pack(each.header, each.is_short, memory);
+        each.is_short ? PackBlock(each.header, memory) : std::as_bytes(std::span(&each.header, 1));
     for (int i = 0; i < each.times; ++i) {
       insider.Say(0, {reinterpret_cast<const char*>(sent.data()), sent.size()}, each.data);
     }
@@ -412,7 +349,6 @@ TEST(UcxMalformed, WhatComesBeforeTheBeginningIsDropped) {
   hello.workers = 2;
   hello.proof = HelloProof({.secret = kSecret, .from = 1, .to = 0});
   hello.peer_timeout_ms = static_cast<uint64_t>(options.peer_timeout.count());
-  hello.slots.fill(2);
   const std::string header_bytes = TextOf(header), hello_bytes = TextOf(hello);
   links.OnMessage({.header = BytesOf(header_bytes), .data = BytesOf(hello_bytes)});
   EXPECT_EQ(links.Ungreeted(), WorkerId(1));
@@ -425,10 +361,6 @@ TEST(UcxMalformed, SettingsAndMemoryThatAreNotThereAreRefused) {
   const Result unknown =
       CreateUcxTransport(job.seats[0], job.options[0], {.settings = {{"TLS", "no_such_way"}}});
   EXPECT_FALSE(unknown.ok());
-  job.options[0].slots = {70000};
-  const Result many = CreateUcxTransport(job.seats[0], job.options[0]);
-  EXPECT_THAT(many, Fails(absl::StatusCode::kInvalidArgument, "at most 65535"));
-  job.options[0].slots = {2};
   job.options[0].memory = MemoryKind::kCuda;
   const Result cuda =
       CreateUcxTransport(job.seats[0], job.options[0], {.settings = {{"TLS", "tcp,self"}}});

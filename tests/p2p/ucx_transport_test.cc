@@ -202,32 +202,5 @@ TEST(UcxTransportTest, APostedReceiveEndsByCancelAlone) {
   EXPECT_EQ(listener.done.code(), absl::StatusCode::kCancelled);
 }
 
-// UCX may write into a block after it has called its receive cancelled: it is not used again.
-TEST(UcxTransportTest, TheBlockOfACancelledReceiveIsKept) {
-  constexpr size_t kBytes = 8192;
-  UcxPortOptions options;
-  options.seat = {.self = WorkerId(0), .workers = 2};
-  options.peers = {WorkerId(0), WorkerId(1)};
-  options.slots.assign(kMaxMessageKinds, 2);
-  RZ_ASSIGN(ArenaPtr arena, MakeArena(WorkerId(0), HostMemory(), MemoryUse::kSums, 4 * kBytes));
-  const std::byte* posted = nullptr;
-  {
-    RZ_ASSIGN(Buffer first, arena->Allocate(kBytes));
-    posted = first.data();  // free again, and so the next one of its size
-  }
-  UcxLinks links(options);
-  RZ_ASSIGN(auto worker,
-            UcxWorker::Create({.peers = 2, .listener = &links, .progress = ProgressMode::kCaller}));
-  links.Begin(nullptr, worker.get(), {arena.get(), arena.get()},
-              {std::string(kUcxNonceBytes, 1), std::string(kUcxNonceBytes, 2)});
-  links.Await(WorkerId(1), {.key = {0, 5}, .ownership = Ownership::kOwned, .bytes = kBytes});
-  ASSERT_TRUE(links.Receiving());
-  links.Shut();
-  for (int i = 0; i < 1000 && links.Receiving(); ++i) worker->Progress();
-  ASSERT_FALSE(links.Receiving());
-  RZ_ASSIGN(Buffer next, arena->Allocate(kBytes));
-  EXPECT_NE(next.data(), posted);
-}
-
 }  // namespace
 }  // namespace ringzero
