@@ -46,13 +46,13 @@ TEST(Arena, UsesAFreeBlockOfTheSameSizeAgain) {
 
 TEST(Arena, AnotherViewSeesTheBytes) {
   const ShmArena made = Make(4096);
-  RZ_ASSIGN(const auto view, MapShmArena(WorkerId(1), MemoryUse::kSums, 4096, made.files));
+  RZ_ASSIGN(const MappedMemory view, MapShmArena(MemoryUse::kSums, 4096, made.file));
   RZ_ASSIGN(const Buffer buffer, made.arena->Allocate(64));
   buffer.as<int>()[0] = 42;
   const auto offset = buffer.data() - made.arena->memory().data();
-  EXPECT_EQ(*reinterpret_cast<const int*>(view->memory().data() + offset), 42);
+  EXPECT_EQ(*reinterpret_cast<const int*>(view.bytes.data() + offset), 42);
   EXPECT_TRUE(made.arena->Contains(buffer.as<std::byte>()));
-  EXPECT_FALSE(view->Contains(buffer.as<std::byte>()));
+  EXPECT_FALSE(made.arena->Contains(view.bytes));
 }
 
 TEST(Arena, MappedMemoryOutlivesTheArena) {
@@ -67,7 +67,7 @@ TEST(Arena, MappedMemoryOutlivesTheArena) {
 
 TEST(Arena, ATooSmallFileIsRefused) {
   const ShmArena made = Make(4096);
-  EXPECT_FALSE(MapShmArena(WorkerId(1), MemoryUse::kSums, 1 << 20, made.files).ok());
+  EXPECT_FALSE(MapShmArena(MemoryUse::kSums, 1 << 20, made.file).ok());
 }
 
 }  // namespace

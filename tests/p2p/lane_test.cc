@@ -95,11 +95,12 @@ TEST(LaneDriverTest, WhatIsStuckIsNamed) {
   LaneDriver driver(std::move(lanes),
                     {.stall_limit = std::chrono::milliseconds(50), .on_failure = failed.Next()});
   std::atomic<int> done{0};
+  const Buffer block = MakeHeapBuffer(64);
   driver.Start({.lane = 0,
                 .direction = Direction::kSend,
                 .peer = WorkerId(1),
-                .buffer = MakeHeapBuffer(64),
-                .done = [&done](Buffer) { ++done; }});
+                .block = block.as<std::byte>(),
+                .done = [&done] { ++done; }});
   const absl::Status why = failed.Take();
   EXPECT_THAT(
       why, Fails(absl::StatusCode::kDeadlineExceeded, "lane memory 0 -> 1: 64 bytes to worker 1"));
@@ -110,11 +111,12 @@ TEST(LaneDriverTest, AnAbortIsToldToNobody) {
   const auto group = MakeMemoryLaneGroup("0 -> 1", {WorkerId(0), WorkerId(1)}, HostMemory());
   std::vector<std::unique_ptr<Lane>> lanes;
   lanes.push_back(MakeMemoryLane(group, WorkerId(0)));
+  const Buffer block = MakeHeapBuffer(64);
   Ends failed, posted;
   {
     LaneDriver driver(std::move(lanes), {.on_failure = failed.Next()});
     driver.Abort();
-    driver.Start({.peer = WorkerId(1), .buffer = MakeHeapBuffer(64), .done = [](Buffer) {
+    driver.Start({.peer = WorkerId(1), .block = block.as<std::byte>(), .done = [] {
                     FAIL() << "it was aborted";
                   }});
     driver.Post([tell = posted.Next()] { tell(absl::OkStatus()); });

@@ -144,14 +144,12 @@ class Forger {
     ShmHello hello;
     hello.worker = 1;
     hello.workers = 2;
-    for (int kind = 0; kind < kMaxMessageKinds; ++kind) hello.slots[kind] = 1;
     std::vector<int> files;
     for (int i = 0; i < kMemoryUses; ++i) {
       RZ_ASSIGN(auto arena, MakeShmArena(WorkerId(1), static_cast<MemoryUse>(i), size_t{1} << 20));
       hello.arena_bytes[i] = arena.bytes;
       arenas_.push_back(std::move(arena));
-      files.push_back(arenas_.back().files.data.get());
-      files.push_back(arenas_.back().files.counts.get());
+      files.push_back(arenas_.back().file.get());
     }
     const auto bytes = std::as_bytes(std::span(&hello, 1));
     ASSERT_EQ(SendPacket(endpoint_.sockets[0].get(), bytes, files), SendResult::kSent);

@@ -36,8 +36,6 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeShm(
   return transports;
 }
 
-constexpr size_t kReceivedBytes = 16 << 20;  // of memory that is not the host's
-
 // The words of transports over lanes, and what they tell of themselves.
 struct Words {
   std::vector<std::shared_ptr<LaneNews>> news;
@@ -106,7 +104,6 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeOverLanes(
                        .routes = std::move(ends[w].routes),
                        .memory = with.memory,
                        .word_kinds = with.word_kinds};
-    if (with.memory.kind != MemoryKind::kHost) parts.received_bytes = kReceivedBytes;
     RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
                         CreateLaneTransport(std::move(parts), options[w]));
     transports.push_back(std::move(transport));
@@ -283,8 +280,7 @@ MakeTransports NcclTransports() {
                                  {.words = std::move(words.transports[w]),
                                   .news = words.news[w],
                                   .lane = {.device = w, .place = CudaPlace::kManaged},
-                                  .pairs = NcclPairs::kAll,
-                                  .received_bytes = kReceivedBytes},
+                                  .pairs = NcclPairs::kAll},
                                  each);
     });
   };

@@ -206,7 +206,7 @@ TEST(UcxMalformed, StrangersWhoSpeakOurProtocolAreRefused) {
   std::mt19937_64 random(5);
   for (int i = 0; i < 300; ++i) {
     // Two of three have the size of a header.
-    const std::array<size_t, 3> sizes = {sizeof(UcxHeader), sizeof(UcxBlockHeader), random() % 200};
+    const std::array<size_t, 3> sizes = {sizeof(UcxHeader), sizeof(UcxShortHeader), random() % 200};
     std::string noise(sizes[static_cast<size_t>(i % 3)], '\0');
     std::string data(random() % 5000, '\0');
     for (char& each : noise) each = static_cast<char>(random());
@@ -264,9 +264,8 @@ TEST(UcxMalformed, NonsenseOfAWorkerEndsTheJobWithWords) {
     Stranger insider(*job.rendezvous, 2);
     each.header.from = 1;
     each.header.pass = PassFor(Insider(job).Pair());
-    UcxBlockHeader memory;
-    const auto sent =
-        each.is_short ? PackBlock(each.header, memory) : std::as_bytes(std::span(&each.header, 1));
+    UcxShortHeader memory;
+    const std::span<const std::byte> sent = Pack(each.header, each.is_short, memory);
     for (int i = 0; i < each.times; ++i) {
       insider.Say(0, {reinterpret_cast<const char*>(sent.data()), sent.size()}, each.data);
     }
@@ -340,7 +339,6 @@ TEST(UcxMalformed, WhatComesBeforeTheBeginningIsDropped) {
   UcxPortOptions options;
   options.seat = JobOf(2).seats[0];
   options.peers = {WorkerId(0), WorkerId(1)};
-  options.slots.assign(kMaxMessageKinds, 2);
   UcxLinks links(options);
   UcxHeader header;
   header.type = UcxType::kHello;

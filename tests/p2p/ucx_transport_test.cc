@@ -180,27 +180,5 @@ TEST(UcxTransportTest, AnEndpointOfAnotherSeatIsRefused) {
   }
 }
 
-// A receive of somebody who never sends is not failed by UCX: it must be cancelled, and says so.
-TEST(UcxTransportTest, APostedReceiveEndsByCancelAlone) {
-  struct Listener final : UcxListener {
-    bool OnMessage(const Message&) override { return false; }
-    void OnDone(UcxOperation&, const absl::Status& status, size_t) override { done = status; }
-    void OnBroken(int, const absl::Status&) override {}
-    absl::Status done = absl::UnknownError("not yet");
-  } listener;
-  RZ_ASSIGN(
-      auto worker,
-      UcxWorker::Create({.peers = 1, .listener = &listener, .progress = ProgressMode::kCaller}));
-  std::vector<std::byte> memory(100);
-  UcxOperation operation{.listener = &listener};
-  const auto receiving = worker->ReceiveTagged({.tag = 1, .data = memory, .operation = &operation});
-  ASSERT_EQ(receiving.fate, UcxWorker::Fate::kUnderWay);
-  for (int i = 0; i < 1000; ++i) worker->Progress();
-  EXPECT_EQ(listener.done.code(), absl::StatusCode::kUnknown);
-  worker->Cancel(operation);
-  for (int i = 0; i < 1000; ++i) worker->Progress();
-  EXPECT_EQ(listener.done.code(), absl::StatusCode::kCancelled);
-}
-
 }  // namespace
 }  // namespace ringzero

@@ -16,7 +16,7 @@ namespace ringzero {
 namespace {
 
 TEST(EngineMeasuresTest, CopiesAndSumsAreLentOnOneHost) {
-  ToyOptions o{.workers = 4, .stages = 8, .evaluation = {.every = 2, .laps = 2}, .one_host = true};
+  ToyOptions o{.workers = 4, .stages = 8, .one_host = true, .evaluation = {.every = 2, .laps = 2}};
   for (const MakeTransports& transports : {LocalTransports(), ShmTransports()}) {
     for (o.zero_stage = 1; o.zero_stage <= 3; ++o.zero_stage) {
       RZ_ASSIGN(const ToyResult ring, RunToyRing(o, transports));
