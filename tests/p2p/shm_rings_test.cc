@@ -8,14 +8,12 @@
 
 #include <chrono>
 #include <cstring>
-#include <functional>
 #include <random>
 #include <thread>
 
 #include "p2p/memory_file.h"
 #include "p2p/shm/shm_packet.h"
 #include "p2p/shm/shm_transport.h"
-#include "p2p/shm/shm_wire.h"
 #include "tests/p2p/cluster.h"
 #include "tests/support/status_matchers.h"
 
@@ -66,76 +64,6 @@ TEST(ShmRings, AFullRingTakesNoMoreUntilItIsReadAndTold) {
     EXPECT_EQ(read, written);
     reader.Publish();
   }
-}
-
-TEST(ShmRings, WhatTheReaderWantsStaysWantedUntilItSaysNo) {
-  const auto rings = Rings(2);
-  Wanted& wanted = rings->wanted(0, 1);
-  EXPECT_FALSE(wanted.Has(0));
-  wanted.Add(3);
-  wanted.Add(31);
-  EXPECT_FALSE(wanted.Has(0));
-  EXPECT_TRUE(wanted.Has(3));
-  wanted.Remove(3);
-  EXPECT_FALSE(wanted.Has(3));
-  EXPECT_TRUE(wanted.Has(31));
-  rings->wanted(1, 0).Add(5);
-  EXPECT_FALSE(wanted.Has(5));
-}
-
-// Whether worker 1 is woken by what `act` does while it sleeps.
-bool Wakes(ShmWire& sleeper, const std::function<void()>& act) {
-  constexpr std::chrono::seconds kLong(20);
-  const auto start = std::chrono::steady_clock::now();
-  sleeper.bell().Sleep(kLong, [&] {
-    act();  // it has said that it sleeps, and has not looked away yet
-    return false;
-  });
-  return std::chrono::steady_clock::now() - start < kLong / 2;
-}
-
-// Worker 0 gives credit to worker 1.
-struct TwoWires {
-  // What has come to worker 1.
-  void Read() {
-    RingWord word;
-    while (reader.Pop(word)) {
-    }
-    sender.Publish(reader, WorkerId(0));
-  }
-  const std::shared_ptr<ShmRings> rings = Rings(2);
-  ShmWire giver{WorkerId(0), {WorkerId(0), WorkerId(1)}, rings};
-  ShmWire sender{WorkerId(1), {WorkerId(0), WorkerId(1)}, rings};
-  RingReader reader = sender.ReaderFrom(WorkerId(0));
-};
-
-TEST(ShmWire, CreditWakesWhoWaitsForIt) {
-  TwoWires wires;
-  ShmWire& sender = wires.sender;
-  sender.AwaitCredit(WorkerId(0), 3);
-  EXPECT_FALSE(sender.TakeWoken());  // nothing is there yet
-  EXPECT_TRUE(Wakes(sender, [&] { wires.giver.SendCredit(WorkerId(1), 3); }));
-  wires.Read();
-  // One that was read before the giver looked does not use up the wish for the next.
-  EXPECT_TRUE(Wakes(sender, [&] { wires.giver.SendCredit(WorkerId(1), 3); }));
-  // What is there already is not slept through.
-  sender.AwaitCredit(WorkerId(0), 4);
-  EXPECT_TRUE(sender.TakeWoken());
-  wires.Read();
-  sender.StopAwaitingCredit(WorkerId(0), 3);
-  sender.StopAwaitingCredit(WorkerId(0), 4);
-  wires.giver.SendCredit(WorkerId(1), 3);
-  EXPECT_TRUE(wires.rings->HasUnread(0, 1));  // quiet, and there
-}
-
-TEST(ShmWire, CreditThatTakesOthersAlongWakes) {
-  TwoWires wires;
-  for (size_t i = 0; i < ShmRings::kWords; ++i) wires.giver.SendCredit(WorkerId(1), 0);
-  wires.giver.SendGoodbye(WorkerId(1));  // finds the ring full
-  ASSERT_TRUE(wires.giver.HasWaiting());
-  wires.Read();
-  EXPECT_TRUE(Wakes(wires.sender, [&] { wires.giver.SendCredit(WorkerId(1), 0); }));
-  EXPECT_FALSE(wires.giver.HasWaiting());
 }
 
 TEST(ShmRings, UnreadUntilItIsGivenBack) {
