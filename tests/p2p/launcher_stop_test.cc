@@ -35,8 +35,11 @@ absl::StatusOr<std::unique_ptr<Transport>> Connect(WorkerContext& context) {
 
 // Waits for a message that never comes, from the worker before.
 absl::Status WaitForNeighbour(WorkerContext& context, Transport& transport) {
-  const int before = (context.self().value + context.workers() - 1) % context.workers();
-  return PostEmpty(transport, before, {0, 0}).Take();
+  const WorkerId before((context.self().value + context.workers() - 1) % context.workers());
+  Buffer block = Empty(transport);
+  Ends ends;
+  RZ_RETURN_IF_ERROR(transport.Post(before, {0, 0}, block.as<std::byte>(), ends.Next()));
+  return ends.Take();
 }
 
 // When the culprit was stopped, as all processes see it: seconds are counted from the fault.

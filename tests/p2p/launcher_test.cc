@@ -78,8 +78,11 @@ absl::StatusOr<std::unique_ptr<Transport>> Connect(WorkerContext& context) {
 absl::StatusOr<std::string> WaitForNeighbour(WorkerContext& context) {
   RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, Connect(context));
   RZ_RETURN_IF_ERROR(context.Report("pid", absl::StrCat(getpid())));
-  const int before = (context.self().value + context.workers() - 1) % context.workers();
-  return Annotate(PostEmpty(*transport, before, {0, 0}).Take(), "iteration 7");
+  const WorkerId before((context.self().value + context.workers() - 1) % context.workers());
+  Buffer block = Empty(*transport);
+  Ends ends;
+  RZ_RETURN_IF_ERROR(transport->Post(before, {0, 0}, block.as<std::byte>(), ends.Next()));
+  return Annotate(ends.Take(), "iteration 7");
 }
 
 TEST_F(LauncherTest, HandsSignalsOn) {

@@ -101,7 +101,7 @@ TEST(EngineClipTest, OneResultForAnyNumberOfWorkers) {
   }
 }
 
-// More values than a block, and more owned stages than a channel has credit for.
+// More values than a block, and many owned stages.
 TEST(EngineClipTest, LargeParametersAndManyStages) {
   ToyOptions o = Clipped(2, 3, Rule::kCdpV1, Clipping::kExact);
   o.width = 70000;

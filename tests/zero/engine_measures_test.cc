@@ -15,17 +15,6 @@
 namespace ringzero {
 namespace {
 
-TEST(EngineMeasuresTest, CopiesAndSumsAreLentOnOneHost) {
-  ToyOptions o{.workers = 4, .stages = 8, .one_host = true, .evaluation = {.every = 2, .laps = 2}};
-  for (const MakeTransports& transports : {LocalTransports(), ShmTransports()}) {
-    for (o.zero_stage = 1; o.zero_stage <= 3; ++o.zero_stage) {
-      RZ_ASSIGN(const ToyResult ring, RunToyRing(o, transports));
-      EXPECT_EQ(ring.parameter_bytes_sent, 0);
-      EXPECT_EQ(ring.sum_bytes_sent, 0);
-    }
-  }
-}
-
 TEST(EngineMeasuresTest, MeasuredBytesEqualTheFormula) {
   for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
     for (const int n : {2, 3, 4}) {
