@@ -1,13 +1,12 @@
-// LocalTransport: workers are threads of one process; nothing is copied, credit is as strict as on
-// a network.
+// LocalTransport: workers are threads of one process.
 //
 //   RZ_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Transport>> transports,
 //                       CreateLocalTransports({options, options}));    // two workers
-//   transports[0]->Share(WorkerId(1), key, version);
+//   transports[0]->SendWord(WorkerId(1), key);
 //
 // Each transport has a message thread of its own, which sleeps while nothing happens (or, with
-// ProgressMode::kCaller, none). They may be
-// destroyed in any order and from any thread but a message thread; handles may outlive them.
+// ProgressMode::kCaller, none). They may be destroyed in any order and from any thread but a message
+// thread.
 #ifndef RINGZERO_P2P_LOCAL_TRANSPORT_H_
 #define RINGZERO_P2P_LOCAL_TRANSPORT_H_
 

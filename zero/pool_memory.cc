@@ -22,8 +22,8 @@ int64_t Pages(size_t bytes) {
   return (static_cast<int64_t>(bytes) + kPageBytes - 1) / kPageBytes * kPageBytes;
 }
 
-// Words go to whom it sends to, and credit to whom it receives from: what repeats is seen in the
-// first laps of the first iterations.
+// Words go to whom it sends to, and the news that a block was taken to whom it receives from: what
+// repeats is seen in the first laps of the first iterations.
 absl::StatusOr<int64_t> RingBytes(const Plan& plan, WorkerId self) {
   Plan first = plan;
   first.laps = std::min(plan.laps, 3);

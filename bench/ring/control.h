@@ -5,8 +5,8 @@
 //                       control.Gather("ready", my_text, Manner::kBusy));
 //   RZ_ASSIGN_OR_RETURN(std::string word, control.Tell("go", of_worker_0, Manner::kIdle));
 //
-// Texts go as questions of the transport, so that they take no credit, no memory and no channel
-// from what is measured, and work over every transport. All workers call the same methods in the
+// Texts go as questions of the transport, so that they take no memory and no channel from what
+// is measured, and work over every transport. All workers call the same methods in the
 // same order. Used by the calling thread.
 #ifndef RINGZERO_BENCH_RING_CONTROL_H_
 #define RINGZERO_BENCH_RING_CONTROL_H_

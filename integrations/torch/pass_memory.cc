@@ -82,18 +82,10 @@ class AllocationRecorder : public c10::MemoryReportingInfoBase {
 };
 
 // Zeros that are only read: the kernel has one page of them for all.
-class ZeroCell final : public CountedCell {
- public:
-  ZeroCell(Mapping memory, size_t bytes)
-      : CountedCell(memory.data(), bytes), memory_(std::move(memory)) {}
-
- private:
-  const Mapping memory_;
-};
-
 absl::StatusOr<Buffer> MakeZeros(size_t bytes) {
   RZ_ASSIGN_OR_RETURN(Mapping memory, Mapping::Anonymous(bytes));
-  return Buffer(new ZeroCell(std::move(memory), bytes));
+  const auto kept = std::make_shared<const Mapping>(std::move(memory));
+  return BorrowBuffer({kept->data(), bytes}, kept);
 }
 
 // A plan of one worker with `plan`'s stages, ZeRO stage and window, and no exchange.

@@ -10,7 +10,7 @@
 //
 // Workers that nobody forked together get their endpoints from ConnectShmEndpoint
 // (p2p/shm/shm_connect.h). All endpoints may also live in one process (tests do that). A transport
-// must be destroyed on another thread than its message thread; handles may outlive it.
+// must be destroyed on another thread than its message thread.
 #ifndef RINGZERO_P2P_SHM_SHM_TRANSPORT_H_
 #define RINGZERO_P2P_SHM_SHM_TRANSPORT_H_
 

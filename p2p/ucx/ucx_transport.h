@@ -4,13 +4,12 @@
 //   transport->LinkTo(WorkerId(1));      // "ucx posix/memory cma/memory"
 //
 // Blocks until all workers have said hello, at most seat.join_limit. Payloads are copied by UCX
-// from the sender's memory into a block of the receiver's (TransportOptions::received_…_bytes); a
-// given buffer is free again at its owner as soon as it has left. Every hello proves that its
+// from the sender's block into the receiver's. Every hello proves that its
 // sender knows the job's secret; UCX's own protocol below proves nothing, so its TCP is for a
 // trusted network. docs/p2p.md has what UCX is told and why; UCX_… variables of the environment go
 // first.
 //
-// A transport must be destroyed on another thread than its message thread; handles may outlive it.
+// A transport must be destroyed on another thread than its message thread.
 #ifndef RINGZERO_P2P_UCX_UCX_TRANSPORT_H_
 #define RINGZERO_P2P_UCX_UCX_TRANSPORT_H_
 
