@@ -189,6 +189,8 @@ TEST_P(TransportStress, AbortsAndDestructionsInAnyOrder) {
     std::mt19937_64 random(seed);
     std::atomic<int> accepted{0};
     std::atomic<int> called{0};
+    // Over UCX the larger one is fetched; one that nobody fetches keeps its sender for a second.
+    const int large = seed % 10 == 0 ? 1500 : 1000;
     {
       std::vector<std::vector<Buffer>> blocks(3);  // outlive all transports
       Cluster cluster = Make(3);
@@ -199,7 +201,7 @@ TEST_P(TransportStress, AbortsAndDestructionsInAnyOrder) {
           for (uint64_t i = 0; i < 20; ++i) {
             const WorkerId next((w + 1) % 3);
             const WorkerId before((w + 2) % 3);
-            const int values = i % 4 == 3 ? 1500 : 16;
+            const int values = i % 4 == 3 ? large : 16;
             Buffer& to = blocks[w].emplace_back(Empty(cluster[w], values));
             if (cluster[w].Post(before, {0, i}, to.as<std::byte>(), count).ok()) ++accepted;
             Buffer& from = blocks[w].emplace_back(Empty(cluster[w], values));
