@@ -29,10 +29,10 @@ struct Event {
   enum class Kind { kBlock, kWord, kTaken, kAbort, kGoodbye, kDisconnect, kQuestion, kAnswer };
   Kind kind;
   WorkerId from;
-  BlockMessage block = {};              // kBlock, kWord; kTaken: its kind and number
   absl::Status why = absl::OkStatus();  // kAbort
   uint64_t number = 0;                  // kQuestion, kAnswer
   std::string text = {};                // likewise
+  BlockMessage block = {};              // kBlock, kWord; kTaken: its kind and number
 };
 
 // Where other workers put events for one worker. Thread-safe.
@@ -108,12 +108,14 @@ class LocalWire final : public Wire {
   }
   bool HasWords() const override { return true; }
   void SendWord(WorkerId to, MessageKey key) override {
-    Push(to, {Event::Kind::kWord, self_, {.key = key}});
+    Push(to, {.kind = Event::Kind::kWord, .from = self_, .block = {.key = key}});
   }
   void SendAbort(WorkerId to, const absl::Status& why) override {
-    Push(to, {Event::Kind::kAbort, self_, {}, why});
+    Push(to, {.kind = Event::Kind::kAbort, .from = self_, .why = why});
   }
-  void SendGoodbye(WorkerId to) override { Push(to, {Event::Kind::kGoodbye, self_, {}}); }
+  void SendGoodbye(WorkerId to) override {
+    Push(to, {.kind = Event::Kind::kGoodbye, .from = self_});
+  }
   void SendQuestion(WorkerId to, uint64_t number, const std::string& question) override {
     Push(to, {.kind = Event::Kind::kQuestion, .from = self_, .number = number, .text = question});
   }
@@ -126,7 +128,8 @@ class LocalWire final : public Wire {
   void Disconnect() {
     inbox().Shut();
     for (int worker = 0; worker < static_cast<int>(inboxes_->size()); ++worker) {
-      if (worker != self_.value) Push(WorkerId(worker), {Event::Kind::kDisconnect, self_, {}});
+      if (worker != self_.value)
+        Push(WorkerId(worker), {.kind = Event::Kind::kDisconnect, .from = self_});
     }
   }
 

@@ -36,10 +36,10 @@ struct LaneWord {
 static_assert(sizeof(LaneWord) == 32);
 
 // What no question of a user may begin with.
-inline constexpr std::string_view kLaneWordMark = "\x01ringzero lane 1\x01";
+inline constexpr std::string_view kLaneWordMark = "\x01ringzero lane 2\x01";
 
 // The first word, and the answer to it: whoever came too late to hear the other's gets it so.
-inline constexpr std::string_view kLaneHello = "\x01ringzero lane 1\x01hello";
+inline constexpr std::string_view kLaneHello = "\x01ringzero lane 2\x01hello";
 
 // The answer to a question that came after our goodbye.
 inline constexpr std::string_view kLaneGone = "\x01ringzero lane gone\x01";

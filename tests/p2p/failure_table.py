@@ -9,7 +9,7 @@ import sys
 import tempfile
 
 VICTIM = {"kill": "`kill -9`", "stop": "`SIGSTOP`"}
-MOMENT = {"idle": "idle", "stream": "in a stream of 64 MiB payloads", "blocks": "in a stream of 64 MiB, from block to block"}
+MOMENT = {"idle": "idle", "blocks": "in a stream of 64 MiB payloads"}
 
 
 def main():
