@@ -20,6 +20,11 @@ namespace ringzero {
 // ceil(per_epoch / (N·K·b)); 0 where the plan does not count.
 int64_t IterationsPerEpoch(const Plan& plan);
 
+// The number within the iteration, l·N + w, of a worker's micro-batch.
+inline int MicroBatchOf(const Plan& plan, WorkerId worker, Lap lap) {
+  return lap.value * plan.workers + worker.value;
+}
+
 // `micro_batch`: its number within the iteration.
 int64_t SamplesOf(const Plan& plan, Iteration iteration, int micro_batch);
 

@@ -2,8 +2,7 @@
 //
 // ring_model.cc      creation, and the public calls
 // ring_pass.cc       forward and evaluation, stage by stage
-// ring_backward.cc   what the autograd graph calls back, and the end of a micro-batch
-// ring_gradients.cc  products that go into the sum at once, and tensors that are handed over
+// ring_backward.cc   what the autograd graph calls back, gradients, the end of a micro-batch
 // ring_collect.cc    what a collection brings, by name
 #ifndef RINGZERO_INTEGRATIONS_TORCH_RING_MODEL_IMPL_H_
 #define RINGZERO_INTEGRATIONS_TORCH_RING_MODEL_IMPL_H_

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "sharding/samples.h"
-#include "zero/engine/samples.h"
 
 namespace ringzero {
 
@@ -23,6 +22,14 @@ CollectedPart::Kind PartOf(Copy copy) {
   }
 }
 
+// Whether the operation's micro-batch has no samples. True of computing in training laps only.
+bool IsMissing(const EngineOptions& options, const Op& op) {
+  return op.copy == Copy::kNone && op.lap != kNoLap && IsCompute(op.kind) &&
+         op.kind != OpKind::kEvaluate &&
+         SamplesOf(options.plan, op.iteration, MicroBatchOf(options.plan, options.self, op.lap)) ==
+             0;
+}
+
 }  // namespace
 
 absl::StatusOr<LapTask> Gate::NextLap() {
@@ -34,7 +41,7 @@ absl::StatusOr<LapTask> Gate::NextLap() {
   const Op& op = executor_.OpOf(executor_.computing().next.front());
   task.iteration = op.iteration;
   task.lap = op.lap == kNoLap ? Lap(0) : op.lap;
-  task.micro_batch = task.lap.value * plan.workers + executor_.options().self.value;
+  task.micro_batch = MicroBatchOf(plan, executor_.options().self, task.lap);
   if (op.kind == OpKind::kForward) {
     task.kind = LapTask::Kind::kTrain;
     if (plan.samples.per_epoch > 0) {

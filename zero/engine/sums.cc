@@ -2,16 +2,53 @@
 #include "zero/engine/sums.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "base/status.h"
-#include "zero/engine/samples.h"
+#include "sharding/samples.h"
 #include "zero/gradient_sum.h"
+#include "zero/update/kernels.h"
 
 namespace ringzero {
+namespace {
+
+int MicroBatchOf(const EngineOptions& options, const Op& op) {
+  return ringzero::MicroBatchOf(options.plan, options.self, op.lap);
+}
+
+// What the gradients of the operation's micro-batch are multiplied by.
+float WeightOfMicroBatch(const EngineOptions& options, const Op& op) {
+  return static_cast<float>(WeightOf(options.plan, op.iteration, MicroBatchOf(options, op)));
+}
+
+struct Weighing {
+  float weight = 1;
+  SumRounding rounding;
+};
+
+// AddContribution of the gradient, each value multiplied once by the weight, in fp32; by 1: as it
+// is.
+void AddWeighted(const StageLayout& layout, const GradientPart& part, const Weighing& how,
+                 std::byte* sum) {
+  GradientValues gradient{part.data, part.type};
+  if (how.weight == 1) return AddContribution(layout, part.parameter, gradient, how.rounding, sum);
+  std::vector<float> weighted(static_cast<size_t>(layout.parameters[part.parameter].numel));
+  if (part.type == ValueType::kFp32) {
+    std::memcpy(weighted.data(), part.data, weighted.size() * sizeof(float));
+  } else {
+    WidenPass(WireTypeOf(part.type), static_cast<const uint16_t*>(part.data), weighted.data(),
+              static_cast<int64_t>(weighted.size()));
+  }
+  for (float& value : weighted) value *= how.weight;
+  AddContribution(layout, part.parameter, {weighted.data()}, how.rounding, sum);
+}
+
+}  // namespace
 
 int64_t Sums::AddOf(int64_t op) const {
   const OpState& backward = executor_.state().at(op);
@@ -104,7 +141,7 @@ void Sums::StartAdd(int64_t number) {
         const StageLayout& layout = executor_.LayoutOf(op.stage);
         const SumRounding rounding{.seed = options.seed,
                                    .iteration = op.iteration.value,
-                                   .micro_batch = NumberInIteration(options, op)};
+                                   .micro_batch = MicroBatchOf(options, op)};
         const int t = op.iteration.value, m = rounding.micro_batch;
         RZ_RETURN_IF_ERROR(Annotate(stamp.Check(Begun(t, m)), "its sum"));
         stamp.Set(Stamp::kBeingWritten);
