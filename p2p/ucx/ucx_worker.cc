@@ -65,7 +65,7 @@ UcxSettings Defaults(const UcxWorker::Options& options) {
   UcxSettings settings = {
       {"TLS", network ? "^sysv" : absl::StrCat(kUcxHostTransports, cuda ? ",cuda" : "")},
       {"ZCOPY_THRESH", "inf"},
-      {"RNDV_THRESH", absl::StrCat(kUcxSmallBytes + 1)},  // nothing tagged is smaller, but in GPUs
+      {"RNDV_THRESH", absl::StrCat(kUcxSmallBytes + 1)},  // nothing offered is smaller, but in GPUs
       {"POSIX_ERROR_HANDLING", "y"},
       {"SYSV_ERROR_HANDLING", "y"},
       {"POSIX_ALLOC", "md"},  // else it goes on without memory, and crashes
