@@ -8,7 +8,8 @@
 //
 // A channel is (from, to, kind): one FIFO. The n-th message sent on a channel meets the n-th
 // expected one; their keys and sizes must be equal, else both workers fail with an Internal error
-// that names both keys. There is no order between channels. A kind has messages from block to block
+// that names both keys. There is no order between channels, and the ends of one channel's messages
+// may be told in another order than they were sent. A kind has messages from block to block
 // alone, or words alone. Sending to oneself is a channel like any other.
 //
 // No call blocks. Callbacks run on the transport's own message thread of this worker (with

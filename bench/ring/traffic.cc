@@ -81,6 +81,7 @@ class HopTraffic final : public Traffic {
   absl::Status Send(WorkerId to, int operation, std::span<std::byte> block, int slot);
   void OnSent(int slot);          // message thread
   void OnArrival(int operation);  // message thread
+  bool TakeTurn();                // waiting's mutex held
   std::span<std::byte> Arrived(int operation) const;
   absl::Status Release(int slot);
   absl::Status BeginIteration(int iteration);
@@ -118,10 +119,12 @@ class HopTraffic final : public Traffic {
   int64_t wrong_ = 0;
 
   // Guarded by waiting's mutex.
-  std::vector<int> held_;  // by slot: uses of its block that have not ended
-  int expected_ = 0;       // arrivals that have been asked for
-  int sending_ = 0;        // messages that have not left
-  std::deque<int> queue_;  // operations that have come, for the calling thread
+  std::vector<int> held_;   // by slot: uses of its block that have not ended
+  std::vector<bool> came_;  // by slot: and it is not its turn yet
+  int next_ = 0;            // the arrival whose turn it is
+  int expected_ = 0;        // arrivals that have been asked for
+  int sending_ = 0;         // messages that have not left
+  std::deque<int> queue_;   // operations that have come, for the calling thread
   bool done_ = false;
   absl::Status failed_;
 };
@@ -132,6 +135,7 @@ absl::Status HopTraffic::Prepare() {
   lent_ = lent.bytes;
   lent_keeper_ = std::move(lent.keeper);
   held_.assign(static_cast<size_t>(setup_.slots), 0);
+  came_.assign(static_cast<size_t>(setup_.slots), false);
   for (int i = 0; i < setup_.buffers; ++i) {
     const DataKey key{self_, static_cast<uint64_t>(i)};
     if (sums()) {
@@ -188,7 +192,7 @@ absl::Status HopTraffic::Run(int iterations) {
     const std::lock_guard<std::mutex> lock(actor_mutex_);
     {
       const std::lock_guard<std::mutex> counts(waiting_.mutex());
-      expected_ = 0;
+      expected_ = next_ = 0;
       done_ = false;
       RZ_RETURN_IF_ERROR(ExpectMore());
     }
@@ -266,17 +270,32 @@ absl::Status HopTraffic::Release(int slot) {
   return ExpectMore();
 }
 
+// A channel's arrivals may be told in another order than they were sent: here they take turns.
 void HopTraffic::OnArrival(int operation) {
+  Waiting& waiting = waiting_;
   if (ReadsPayload()) {
-    Waiting& waiting = waiting_;
     {
       const std::lock_guard<std::mutex> lock(waiting.mutex());
-      queue_.push_back(operation);
+      came_[SlotOf(operation)] = true;
+      while (TakeTurn()) queue_.push_back(next_++);
     }
     return waiting.Notify();  // this may be gone, as above
   }
-  const std::lock_guard<std::mutex> lock(actor_mutex_);
-  if (absl::Status handled = Handle(operation); !handled.ok()) Fail(handled);
+  const std::lock_guard<std::mutex> actor(actor_mutex_);
+  std::unique_lock<std::mutex> lock(waiting.mutex());
+  came_[SlotOf(operation)] = true;
+  while (TakeTurn()) {
+    const int turn = next_++;
+    lock.unlock();
+    if (absl::Status handled = Handle(turn); !handled.ok()) return Fail(handled);
+    lock.lock();
+  }
+}
+
+bool HopTraffic::TakeTurn() {
+  const bool has_come = came_[SlotOf(next_)];
+  came_[SlotOf(next_)] = false;
+  return has_come;
 }
 
 absl::Status HopTraffic::BeginIteration(int iteration) {

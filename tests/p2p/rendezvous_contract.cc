@@ -24,6 +24,8 @@ absl::StatusOr<std::vector<std::string>> RunInThreads(
     threads.emplace_back([&, w] {
       absl::StatusOr<std::shared_ptr<Rendezvous>> rendezvous = join(WorkerId(w));
       results[w] = rendezvous.ok() ? body(WorkerId(w), **rendezvous) : rendezvous.status();
+      // As Connect does: others may still read what is there.
+      if (rendezvous.ok()) (*rendezvous)->Leave(results[w].status());
     });
   }
   for (std::thread& thread : threads) thread.join();
