@@ -17,15 +17,14 @@ constexpr seconds kLong(20);
 absl::StatusOr<std::vector<std::string>> RunInThreads(
     int workers,
     const std::function<absl::StatusOr<std::shared_ptr<Rendezvous>>(WorkerId self)>& join,
-    const RendezvousBody& body) {
+    const RendezvousBody& body, bool leaves) {
   std::vector<absl::StatusOr<std::string>> results(workers, absl::UnknownError("not run"));
   std::vector<std::thread> threads;
   for (int w = 0; w < workers; ++w) {
     threads.emplace_back([&, w] {
       absl::StatusOr<std::shared_ptr<Rendezvous>> rendezvous = join(WorkerId(w));
       results[w] = rendezvous.ok() ? body(WorkerId(w), **rendezvous) : rendezvous.status();
-      // As Connect does: others may still read what is there.
-      if (rendezvous.ok()) (*rendezvous)->Leave(results[w].status());
+      if (leaves && rendezvous.ok()) (*rendezvous)->Leave(results[w].status());
     });
   }
   for (std::thread& thread : threads) thread.join();

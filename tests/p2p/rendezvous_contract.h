@@ -35,11 +35,12 @@ inline void PrintTo(const RendezvousImplementation& implementation, std::ostream
 
 class RendezvousContract : public testing::TestWithParam<RendezvousImplementation> {};
 
-// Workers as threads; `join` makes each one's rendezvous.
+// Workers as threads; `join` makes each one's rendezvous. `leaves`: at the end of its body each says
+// how it went, as Connect does: others may still read what is there.
 absl::StatusOr<std::vector<std::string>> RunInThreads(
     int workers,
     const std::function<absl::StatusOr<std::shared_ptr<Rendezvous>>(WorkerId self)>& join,
-    const RendezvousBody& body);
+    const RendezvousBody& body, bool leaves = true);
 
 }  // namespace ringzero
 

@@ -316,7 +316,8 @@ TEST_F(FileRendezvousTest, WhoEndsBeforeItIsConnectedEndsTheOthers) {
             each.end(at);
           }
           return std::string();
-        })
+        },
+        /*leaves=*/false)
         .IgnoreError();
   }
   // Who is connected misses nobody, and is not missed.
