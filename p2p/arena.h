@@ -3,8 +3,8 @@
 //   std::shared_ptr<Arena> arena = Arena::Create(owner, use, std::move(mapping));
 //   RZ_ASSIGN_OR_RETURN(Buffer sum, arena->Allocate(bytes));    // keeps the arena
 //
-// Blocks are cut one behind the other, in the order of the calls, from the first byte on: so whoever
-// knows the calls knows where each block lies (zero/lent_memory.h). Thread-safe.
+// Blocks are cut one behind the other, in the order of the calls, from the first byte on. So the
+// place of a block follows from the calls before it (zero/lent_memory.h). Thread-safe.
 #ifndef RINGZERO_P2P_ARENA_H_
 #define RINGZERO_P2P_ARENA_H_
 

@@ -75,7 +75,7 @@ absl::Status Mailbox::Send(WorkerId to, MessageKey key, std::span<const std::byt
   ++stats_.messages_sent[key.kind];
   const bool has_left = wire_->SendBlock(
       to, {.key = key, .number = number, .bytes = block.size(), .data = block.data()});
-  if (has_left) EndCall(sends, sending, sending.sent);
+  if (has_left) EndCall(sends, sending);
   return absl::OkStatus();
 }
 
@@ -90,12 +90,12 @@ absl::Status Mailbox::SendWord(WorkerId to, MessageKey key) {
 
 absl::Status Mailbox::Post(WorkerId from, MessageKey key, std::span<std::byte> block,
                            Done arrived) {
-  return Expect(from, {.key = key, .block = block, .arrived = std::move(arrived)});
+  return Expect(from, {.key = key, .block = block, .done = std::move(arrived)});
 }
 
 absl::Status Mailbox::ExpectWord(WorkerId from, MessageKey key, Done arrived) {
   if (!wire_->HasWords()) return NoWords();
-  return Expect(from, {.is_word = true, .key = key, .arrived = std::move(arrived)});
+  return Expect(from, {.is_word = true, .key = key, .done = std::move(arrived)});
 }
 
 absl::Status Mailbox::Expect(WorkerId from, Receiving wanted) {
@@ -113,10 +113,10 @@ absl::Status Mailbox::Expect(WorkerId from, Receiving wanted) {
   receiving.is_word = wanted.is_word;
   receiving.key = key;
   receiving.block = wanted.block;
-  receiving.arrived = std::move(wanted.arrived);
+  receiving.done = std::move(wanted.done);
   if (!receiving.has_come || !Fits(from, receiving)) return absl::OkStatus();
   if (receiving.is_word) {
-    EndCall(channel.receives, receiving, receiving.arrived);
+    EndCall(channel.receives, receiving);
     return absl::OkStatus();
   }
   Next().moving.push_back({from, receiving.message, receiving.block});
@@ -156,7 +156,7 @@ void Mailbox::OnWord(WorkerId from, MessageKey key) {
   if (!met.ok()) return End(met.status(), Tell::kPeers);
   if (!met->has_value()) return;
   Receiving& receiving = *channel.receives.Find(number);
-  EndCall(channel.receives, receiving, receiving.arrived);
+  EndCall(channel.receives, receiving);
 }
 
 absl::StatusOr<std::optional<std::span<std::byte>>> Mailbox::Meet(WorkerId from, Channel& channel,
@@ -205,8 +205,8 @@ bool Mailbox::Fits(WorkerId from, const Receiving& receiving) {
 }
 
 template <typename Call>
-void Mailbox::EndCall(NumberedQueue<Call>& queue, Call& call, Done& done) {
-  Next().ready.push_back({std::move(done), absl::OkStatus()});
+void Mailbox::EndCall(NumberedQueue<Call>& queue, Call& call) {
+  Next().ready.push_back({std::move(call.done), absl::OkStatus()});
   call.ended = true;
   while (!queue.empty() && queue[0].ended) queue.pop_front();
   wire_->Wake();
@@ -217,7 +217,7 @@ void Mailbox::OnMoved(WorkerId from, uint8_t kind, uint32_t number) {
   NumberedQueue<Receiving>& receives = peers_[from.value].channels[kind].receives;
   Receiving* const receiving = receives.Find(number);
   if (receiving == nullptr || receiving->ended) return;  // the transport has ended
-  EndCall(receives, *receiving, receiving->arrived);
+  EndCall(receives, *receiving);
 }
 
 void Mailbox::OnSent(WorkerId to, uint8_t kind, uint32_t number) {
@@ -225,18 +225,18 @@ void Mailbox::OnSent(WorkerId to, uint8_t kind, uint32_t number) {
   NumberedQueue<Sending>& sends = peers_[to.value].channels[kind].sends;
   Sending* const sending = sends.Find(number);
   if (sending == nullptr || sending->ended) return;
-  EndCall(sends, *sending, sending->sent);
+  EndCall(sends, *sending);
   if (closing_) SayGoodbyes();
 }
 
 void Mailbox::EndCalls(Channel& channel, const absl::Status& why) {
   for (size_t i = 0; i < channel.receives.size(); ++i) {
     Receiving& each = channel.receives[i];
-    if (each.is_posted && !each.ended) Next().ready.push_back({std::move(each.arrived), why});
+    if (each.is_posted && !each.ended) Next().ready.push_back({std::move(each.done), why});
   }
   for (size_t i = 0; i < channel.sends.size(); ++i) {
     Sending& each = channel.sends[i];
-    if (!each.ended) Next().ready.push_back({std::move(each.sent), why});
+    if (!each.ended) Next().ready.push_back({std::move(each.done), why});
   }
   channel.receives.clear();
   channel.sends.clear();

@@ -94,7 +94,7 @@ class Mailbox {
  private:
   struct Sending {
     MessageKey key;
-    Done sent;
+    Done done;
     bool ended = false;
   };
   struct Receiving {
@@ -104,7 +104,7 @@ class Mailbox {
     bool is_word = false;  // if posted, as the next three
     MessageKey key;
     std::span<std::byte> block;
-    Done arrived;
+    Done done;
     BlockMessage message;  // if it has come
   };
   struct Channel {                 // one per peer and kind, both directions
@@ -161,7 +161,7 @@ class Mailbox {
   void EndCalls(Channel& channel, const absl::Status& why);
   // Of `queue`: it ended well.
   template <typename Call>
-  void EndCall(NumberedQueue<Call>& queue, Call& call, Done& done);
+  void EndCall(NumberedQueue<Call>& queue, Call& call);
   void EndUnmet(WorkerId from, bool awaited, MessageKey key);
   void SayGoodbyes();
   // Does it matter to us that this peer is gone?

@@ -129,15 +129,7 @@ absl::Status ShardRing::Allocate() {
   return allocate(complete_.memory, SumBytes(mine), MemoryUse::kSums);
 }
 
-ShardRing::~ShardRing() {
-  // What is still leaving stays in the transport's memory until its end.
-  for (Block& block : mine_) block.memory.Reset();
-  for (Block& block : sums_) block.memory.Reset();
-  for (Block& block : passing_) block.memory.Reset();
-  complete_.memory.Reset();
-  lent_sums_.clear();
-  transport_->Close().IgnoreError();
-}
+ShardRing::~ShardRing() { transport_->Close().IgnoreError(); }
 
 absl::Status ShardRing::Await(Event& event, const std::string& what, const std::string& too_long) {
   std::unique_lock lock(event.mutex);
@@ -155,13 +147,14 @@ absl::Status ShardRing::Await(Event& event, const std::string& what, const std::
 
 absl::Status ShardRing::AwaitFree(Block& block) {
   if (block.leaves == nullptr) return absl::OkStatus();
-  const std::string what = "the receiver of an earlier message";
+  const std::string what = absl::StrCat("worker ", block.to.value, " to take an earlier message");
   const std::shared_ptr<Event> leaves = std::exchange(block.leaves, nullptr);
   return Await(*leaves, what, what);
 }
 
 absl::Status ShardRing::Send(WorkerId to, MessageKey key, Block& block, size_t bytes) {
   if (options_.lends) return transport_->SendWord(to, key);
+  block.to = to;
   block.leaves = std::make_shared<Event>();
   return transport_->Send(to, key, block.memory.as<std::byte>().first(bytes),
                           Event::Ends(block.leaves));

@@ -91,6 +91,7 @@ class ShardRing {
   struct Block {
     Buffer memory;
     std::shared_ptr<Event> leaves;  // what was sent from it; null: nothing was
+    WorkerId to;                    // that goes there
     std::span<std::byte> First(size_t bytes) const {
       return memory ? memory.as<std::byte>().first(bytes) : std::span<std::byte>();
     }

@@ -196,8 +196,6 @@ absl::Status CheckComparable(const RingOptions& options) {
       "--mode shift --workers 2 (ucx_perftest)");
 }
 
-bool NeedsSharedArea(const RingOptions& options) { return options.shares_memory(); }
-
 absl::StatusOr<std::unique_ptr<Peer>> MakePeer(const PeerSetup& setup) {
   RZ_RETURN_IF_ERROR(CheckComparable(setup.options));
   if (OverUcx(setup.options)) return MakeUcxPerftest(setup);

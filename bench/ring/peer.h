@@ -61,8 +61,6 @@ struct PeerSetup {
 
 // InvalidArgument if no peer does what these options do, NotFound if the tool is not installed.
 absl::Status CheckComparable(const RingOptions& options);
-// Whether the peer measures in memory that all workers share (PeerSetup::area).
-bool NeedsSharedArea(const RingOptions& options);
 absl::StatusOr<std::unique_ptr<Peer>> MakePeer(const PeerSetup& setup);
 
 // Bytes of each worker's part of the shared area: `buffers` buffers for messages of `bytes`.

@@ -50,7 +50,7 @@ absl::Status CheckMemory(const RingJob& job) {
 }
 
 absl::Status MakeArea(RingJob& job) {
-  if (!job.options.compare || !NeedsSharedArea(job.options)) return absl::OkStatus();
+  if (!job.options.compare || !job.options.shares_memory()) return absl::OkStatus();
   size_t bytes = 0;
   for (const size_t size : job.options.Sizes()) {
     bytes = std::max(bytes, PeerBytes(size, BuffersFor(job.options, job.facts, size)));
@@ -89,7 +89,7 @@ absl::Status TakeIdentity(RingJob& job) {
         "--transport local: its workers are threads of one process, and this is ",
         Describe(identity), "; shm, ucx and auto are there");
   }
-  if (options.compare && NeedsSharedArea(options)) {
+  if (options.compare && options.shares_memory()) {
     return InvalidArgument(
         "--compare: --transport ", options.transport,
         " is compared in memory that workers inherit from the process that starts them; this is ",

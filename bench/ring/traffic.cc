@@ -20,8 +20,6 @@ using Clock = std::chrono::steady_clock;
 // Kinds of the engine's messages: 1 for forward copies (kCopyKind), 5 for sums.
 constexpr uint8_t kSumKind = 5;
 
-size_t Block(size_t bytes) { return AlignPayload(bytes); }
-
 class HopTraffic final : public Traffic {
  public:
   explicit HopTraffic(const TrafficSetup& setup)
@@ -69,10 +67,11 @@ class HopTraffic final : public Traffic {
   int SlotOf(int operation) const { return operation % setup_.slots; }
   size_t ArrivingBytes() const { return IsAnswered() ? kStreamAnswerBytes : setup_.bytes; }
   Buffer Own(int turn) const {
-    return BorrowBuffer(setup_.send.subspan(turn * Block(setup_.bytes), setup_.bytes));
+    return BorrowBuffer(setup_.send.subspan(turn * AlignPayload(setup_.bytes), setup_.bytes));
   }
   std::span<std::byte> Slot(int operation) const {
-    return setup_.receive.subspan(SlotOf(operation) * Block(ArrivingBytes()), ArrivingBytes());
+    return setup_.receive.subspan(SlotOf(operation) * AlignPayload(ArrivingBytes()),
+                                  ArrivingBytes());
   }
 
   absl::Status Run(int iterations);
@@ -104,8 +103,7 @@ class HopTraffic final : public Traffic {
 
   std::vector<Buffer> terms_;   // what it adds, in its own memory
   std::vector<Buffer> copies_;  // where it copies what comes
-  std::span<std::byte> lent_;   // what it reads or adds to; empty: no memory is shared
-  std::shared_ptr<const void> lent_keeper_;
+  MappedMemory lent_;           // what it reads or adds to; empty: no memory is shared
 
   // State of the current run. In the run it belongs to the thread that handles arrivals: the caller
   // if that reads payload; otherwise actor_mutex_ guards it (the caller begins, callbacks go on).
@@ -131,9 +129,7 @@ class HopTraffic final : public Traffic {
 
 absl::Status HopTraffic::Prepare() {
   const WorkerId home = sums() || relays() ? WorkerId(0) : left_;
-  MappedMemory lent = transport_.MemoryOf(home, SentFrom(setup_.mode));
-  lent_ = lent.bytes;
-  lent_keeper_ = std::move(lent.keeper);
+  lent_ = transport_.MemoryOf(home, SentFrom(setup_.mode));
   held_.assign(static_cast<size_t>(setup_.slots), 0);
   came_.assign(static_cast<size_t>(setup_.slots), false);
   for (int i = 0; i < setup_.buffers; ++i) {
@@ -220,7 +216,7 @@ absl::Status HopTraffic::Run(int iterations) {
 // Asks for arrivals in order, as far as their slots are free.
 absl::Status HopTraffic::ExpectMore() {
   while (expected_ < arrivals_ && held_[SlotOf(expected_)] == 0) {
-    held_[SlotOf(expected_)] = PassesOn() && lent_.empty() ? 2 : 1;
+    held_[SlotOf(expected_)] = PassesOn() && lent_.bytes.empty() ? 2 : 1;
     RZ_RETURN_IF_ERROR(Expect(expected_++));
   }
   return absl::OkStatus();
@@ -230,19 +226,19 @@ absl::Status HopTraffic::Expect(int operation) {
   const auto arrival = [this, operation](const absl::Status& came) {
     return came.ok() ? OnArrival(operation) : Fail(came);
   };
-  if (!lent_.empty()) return transport_.ExpectWord(left_, MessageOf(operation), arrival);
+  if (!lent_.bytes.empty()) return transport_.ExpectWord(left_, MessageOf(operation), arrival);
   return transport_.Post(left_, MessageOf(operation), Slot(operation), arrival);
 }
 
 // What has come, where it lies.
 std::span<std::byte> HopTraffic::Arrived(int operation) const {
-  if (lent_.empty()) return Slot(operation);
-  return lent_.subspan(TurnOf(operation) * Block(setup_.bytes), setup_.bytes);
+  if (lent_.bytes.empty()) return Slot(operation);
+  return lent_.bytes.subspan(TurnOf(operation) * AlignPayload(setup_.bytes), setup_.bytes);
 }
 
 // `slot`: of which `block` is, or kNoSlot.
 absl::Status HopTraffic::Send(WorkerId to, int operation, std::span<std::byte> block, int slot) {
-  if (!lent_.empty()) return transport_.SendWord(to, MessageOf(operation));
+  if (!lent_.bytes.empty()) return transport_.SendWord(to, MessageOf(operation));
   {
     const std::lock_guard<std::mutex> lock(waiting_.mutex());
     ++sending_;
@@ -416,11 +412,11 @@ TrafficMemory MemoryOf(const TrafficSetup& setup, WorkerId self) {
   const bool sums = setup.mode == RingMode::kReduce, streams = setup.mode == RingMode::kStream;
   const bool first = self.value == 0, is_answered = streams && first;
   const bool sends = first || setup.mode == RingMode::kShift || setup.mode == RingMode::kPingpong;
-  const size_t all = static_cast<size_t>(setup.buffers) * Block(setup.bytes);
+  const size_t all = static_cast<size_t>(setup.buffers) * AlignPayload(setup.bytes);
   TrafficMemory memory;
   memory.send = sends ? all : streams ? kStreamAnswerBytes : 0;
-  memory.receive =
-      static_cast<size_t>(setup.slots) * Block(is_answered ? kStreamAnswerBytes : setup.bytes);
+  memory.receive = static_cast<size_t>(setup.slots) *
+                   AlignPayload(is_answered ? kStreamAnswerBytes : setup.bytes);
   memory.own = (sums ? all : 0) + (setup.copy && !is_answered ? all : 0);
   return memory;
 }

@@ -125,8 +125,6 @@ absl::StatusOr<std::string> RingWorker::RunAll() {
   RZ_ASSIGN_OR_RETURN(std::string wrong,
                       control_->Tell("the result", absl::StrCat(report_.wrong()), Manner::kIdle));
   traffic_.reset();
-  send_.Reset();
-  receive_.Reset();
   RZ_RETURN_IF_ERROR(transport_->Close());
   return wrong;
 }

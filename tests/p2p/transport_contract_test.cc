@@ -280,30 +280,24 @@ TEST_P(TransportContract, MismatchedKeysOrSizesFailBothAndNameBoth) {
 
 TEST_P(TransportContract, AnAbortEndsEachCallOnce) {
   Cluster cluster = Make(2);
-  const Buffer from = Filled(cluster[0], MemoryUse::kSums, kLarge, 0);
-  Buffer to = Empty(cluster[0], kSmall);
-  Ends sent, arrived;
-  RZ_ASSERT_OK(Send(cluster, 0, 1, {0, 0}, from, sent));
-  RZ_ASSERT_OK(Post(cluster, 0, 1, {0, 0}, to, arrived));
+  BlockCall sent = SendFilled(cluster[0], 1, {0, 0}, 0, kLarge);
+  BlockCall arrived = PostEmpty(cluster[0], 1, {0, 0}, kSmall);
   cluster[1].Abort(absl::DataLossError("it is enough"));
-  for (Ends* each : {&sent, &arrived}) {
+  for (BlockCall* each : {&sent, &arrived}) {
     EXPECT_THAT(each->Take(), Fails(absl::StatusCode::kDataLoss, "it is enough"));
   }
   cluster.Destroy(1);
   cluster.Destroy(0);
-  EXPECT_EQ(sent.calls(), 1);
-  EXPECT_EQ(arrived.calls(), 1);
+  EXPECT_EQ(sent.ends.calls(), 1);
+  EXPECT_EQ(arrived.ends.calls(), 1);
 }
 
 TEST_P(TransportContract, AWorkerThatDiesEndsWhatWaitsForIt) {
   Cluster cluster = Make(2);
-  const Buffer from = Filled(cluster[0], MemoryUse::kSums, kLarge, 0);
-  Buffer to = Empty(cluster[0], kLarge);
-  Ends sent, arrived;
-  RZ_ASSERT_OK(Send(cluster, 0, 1, {0, 0}, from, sent));
-  RZ_ASSERT_OK(Post(cluster, 0, 1, {0, 0}, to, arrived));
+  BlockCall sent = SendFilled(cluster[0], 1, {0, 0}, 0, kLarge);
+  BlockCall arrived = PostEmpty(cluster[0], 1, {0, 0}, kLarge);
   cluster.Destroy(1);
-  for (Ends* each : {&sent, &arrived}) {
+  for (BlockCall* each : {&sent, &arrived}) {
     EXPECT_THAT(each->Take(), Fails(absl::StatusCode::kUnavailable, "worker 1"));
   }
 }
