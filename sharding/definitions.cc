@@ -155,6 +155,7 @@ int RequiredLabels::Of(const MicroBatchPlace& place, int j) const {
   if (!plan_.exchange || plan_.stages[j].sum_bytes == 0) return 0;  // never updated
   const bool only_first_lap_is_stale = place.lap > 0;
   const int newest = place.iteration;
+  if (IsOfDp(plan_, newest)) return newest;
   const int late = plan_.predict ? Prediction(newest).value : newest - 1;
   switch (plan_.rule) {
     case Rule::kDp: return newest;
@@ -212,6 +213,7 @@ bool HasStaggerToken(const Plan& plan, const StaggerWait& wait, int64_t m) {
   const MicroBatchPlace finished = PlaceOf(plan, m - 1), next = PlaceOf(plan, m - 1 + plan.workers);
   if (next.iteration >= plan.iterations) return false;
   if (next.iteration == finished.iteration) return true;
+  if (IsOfDp(plan, next.iteration)) return false;  // it waits for this micro-batch
   const auto among = [&](const std::vector<int>& versions) {
     const int between = finished.iteration + (LooksFirst(plan) ? 1 : 0);
     return std::find(versions.begin(), versions.end(), between) != versions.end();
@@ -219,9 +221,13 @@ bool HasStaggerToken(const Plan& plan, const StaggerWait& wait, int64_t m) {
   return !among(RequiredEvaluations(plan)) && !among(RequiredCollections(plan));
 }
 
-bool LapsEndAtOwners(const Plan& plan) {
+bool LapsEndAtOwners(const Plan& plan, int iteration) {
   const bool sharded = plan.exchange && plan.zero_stage > 0 && plan.workers > 1;
-  return sharded && !plan.one_host && plan.rule == Rule::kDp && plan.laps > 1;
+  return sharded && !plan.one_host && IsOfDp(plan, iteration) && plan.laps > 1;
+}
+
+bool IsOfDp(const Plan& plan, int iteration) {
+  return plan.rule == Rule::kDp || iteration < plan.warmup_updates;
 }
 
 std::vector<int> RequiredEvaluations(const Plan& plan) {

@@ -54,9 +54,13 @@ std::vector<StaggerWait> StaggerWaits(const Plan& plan);
 // else between them.
 bool HasStaggerToken(const Plan& plan, const StaggerWait& wait, int64_t m);
 
-// In dp with several laps, unless memory is lent or every worker has all masters: worker 0 gets its
-// copies of later laps from the owners, and the sum of a lap goes to worker 0 by way of its owner.
-bool LapsEndAtOwners(const Plan& plan);
+// In an iteration of dp with several laps, unless memory is lent or every worker has all masters:
+// worker 0 gets its copies of later laps from the owners, and the sum of a lap goes to worker 0 by
+// way of its owner.
+bool LapsEndAtOwners(const Plan& plan, int iteration);
+
+// Whether an iteration is of dp: of the rule, or of its warm-up.
+bool IsOfDp(const Plan& plan, int iteration);
 
 // The versions that are evaluated, and those that are collected whole, ascending.
 std::vector<int> RequiredEvaluations(const Plan& plan);

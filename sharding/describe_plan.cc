@@ -49,6 +49,8 @@ std::string Head(const Plan& plan) {
   std::string text = absl::StrCat("rule        ", ToString(plan.rule));
   if (plan.rule == Rule::kCdpV2) absl::StrAppend(&text, ", slack ", plan.slack);
   if (plan.strict) absl::StrAppend(&text, ", strict");
+  if (plan.warmup_updates > 0)
+    absl::StrAppend(&text, "; the first ", Counted(plan.warmup_updates, "update"), " of dp");
   if (plan.predict) absl::StrAppend(&text, ", what would be stale is predicted");
   if (plan.stagger) absl::StrAppend(&text, ", staggered");
   if (plan.retain > 0)

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "sharding/linked_ring.h"
+#include "sharding/schedule.h"
 #include "sharding/simulate.h"
 #include "sharding/verify.h"
 #include "sharding/wait_graph.h"
@@ -20,6 +21,7 @@ class WindowSteps {
   explicit WindowSteps(const Plan& plan) : plan_(plan) {
     plan_.evaluation = {};
     plan_.collection = {};
+    plan_.warmup_updates = 0;
     plan_.laps = std::min(plan.laps, kEnoughLaps);
   }
 
@@ -55,8 +57,12 @@ class WindowSteps {
 }  // namespace
 
 absl::StatusOr<int> ChooseFreeWindow(const Plan& plan) {
-  RZ_ASSIGN_OR_RETURN(const int least, ChooseWindow(plan));
+  RZ_ASSIGN_OR_RETURN(int least, ChooseWindow(plan));
   if (plan.window > 0 || plan.workers == 1 || !plan.exchange) return least;
+  if (plan.warmup_updates > 0) {
+    RZ_ASSIGN_OR_RETURN(const int warmup, ChooseFreeWindow(WarmupOf(plan)));
+    least = std::max(least, warmup);
+  }
   WindowSteps steps(plan);
   RZ_ASSIGN_OR_RETURN(const int no_limit, steps.NoLimit());
   const int most = std::max(least, no_limit);

@@ -350,7 +350,7 @@ class SymbolicRun {
     const int j = op_->stage.value, t = op_->iteration.value;
     const int64_t m = MicroBatchOf(*op_, worker_);
     RZ_RETURN_IF_ERROR(ReadLabelled(Copy::kForward));
-    const int norm = t - (plan_.rule == Rule::kDp ? 1 : 2);
+    const int norm = t - (IsOfDp(plan_, t) ? 1 : 2);
     const bool scales =
         plan_.skip_overflows && plan_.exchange && j == 0 && op_->lap.value == 0 && norm >= 0;
     RZ_RETURN_IF_ERROR(ExpectReadIf(scales, Role::kNorm, {Of::kNorm, -1, norm}));
@@ -673,7 +673,8 @@ class SymbolicRun {
     const int j = op_->stage.value;
     const int64_t first = op_->iteration.value * per_iteration();
     const bool last = op_->lap.value + 1 >= plan_.laps;
-    if (last || !LapsEndAtOwners(plan_) || !Owns(worker_, j)) return Wrong("is not sent here");
+    if (last || !LapsEndAtOwners(plan_, op_->iteration.value) || !Owns(worker_, j))
+      return Wrong("is not sent here");
     return Expect(came,
                   {Of::kSum, j, first, first + (op_->lap.value + 1) * int64_t{plan_.workers}});
   }
@@ -693,7 +694,8 @@ class SymbolicRun {
       const int64_t m = MicroBatchOf(*op_, worker_);
       const int label = labels_.Of(PlaceOf(plan_, m), j);
       if (label != op_->version.value) return Wrong("is not the version that is read");
-      const bool begins_lap = worker_ == 0 && op_->lap.value > 0 && LapsEndAtOwners(plan_);
+      const bool ends_laps = LapsEndAtOwners(plan_, op_->iteration.value);
+      const bool begins_lap = worker_ == 0 && op_->lap.value > 0 && ends_laps;
       if (m > 0 && !begins_lap && labels_.Of(PlaceOf(plan_, m - 1), j) == label) {
         relay = op_->copy == Copy::kForward ? Channel::kForwardCopy : Channel::kBackwardCopy;
         from = PlaceOf(plan_, m - 1).worker;

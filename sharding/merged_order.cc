@@ -132,8 +132,8 @@ absl::StatusOr<std::vector<MergedHop>> ReceivesOf(const Plan& plan, WorkerId wor
     const bool follows = FollowsItsOperation(op.channel) && op.copy != Copy::kEvaluation;
     if (follows && ended.has_value()) due = *ended;
     if (const std::optional<Due> comes = WhenItComes(plan, clock, op)) due = *comes;
-    // In dp all of an iteration's is used before the next begins.
-    if (plan.rule == Rule::kDp) {
+    // All of an iteration's is used before the next begins, if that is of dp.
+    if (plan.rule_at(following) == Rule::kDp) {
       const Due begins = clock.Begin(WorkerId(0), following);
       due.time = std::min(due.time, begins.time);
       due.operation = std::min(due.operation, begins.operation - 1);

@@ -13,7 +13,7 @@
 // - when its receiver begins the operation that needs it;
 // - for sums, statistics and metrics: when the receiver's operation before it has ended;
 // - for retires, reports to worker 0, squares and the norm: when it can be sent;
-// - under dp: at the latest before the next iteration begins, for that waits for all updates.
+// - at the latest before the next iteration begins, if that is of dp: it waits for all updates.
 // Equal times are sorted by micro-batch and operation.
 //
 // Stagger's tokens carry no payload. They are in no FIFO.

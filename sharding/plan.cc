@@ -129,6 +129,13 @@ absl::Status CheckPlan(const Plan& plan) {
   if (plan.pending < 1) return Wrong("pending", "at least 1", plan.pending);
   if (plan.window < 0) return Wrong("window", "at least 0", plan.window);
   if (plan.iterations < 0) return Wrong("iterations", "at least 0", plan.iterations);
+  if (plan.warmup_updates < 0 || plan.warmup_updates > plan.iterations) {
+    return Wrong("warmup_updates", absl::StrCat("0 to ", plan.iterations), plan.warmup_updates);
+  }
+  if (plan.warmup_updates > 0 && plan.rule == Rule::kDp) {
+    return Wrong("warmup_updates with rule dp, which is its own warm-up,", "0",
+                 plan.warmup_updates);
+  }
   if (plan.retain < 0 || plan.retain > plan.stage_count()) {
     return Wrong("retain", absl::StrCat("0 to ", plan.stage_count()), plan.retain);
   }
@@ -183,6 +190,7 @@ std::string PlanToString(const Plan& plan) {
       plan.evaluation.laps, " collect_every ", plan.collection.every, " collector ",
       plan.collection.worker.value, " collect_versions ", plan.collection.versions.size());
   for (const int version : plan.collection.versions) absl::StrAppend(&text, " ", version);
+  if (plan.warmup_updates > 0) absl::StrAppend(&text, " warmup_updates ", plan.warmup_updates);
   if (plan.one_host) absl::StrAppend(&text, " one_host 1");
   if (plan.samples.per_epoch > 0) {
     absl::StrAppend(&text, " epoch_samples ", plan.samples.per_epoch, " micro_batch ",
@@ -270,6 +278,9 @@ absl::StatusOr<Plan> ParsePlan(const std::string& text) {
   head.Read("collect_every", &plan.collection.every);
   head.Read("collector", &plan.collection.worker.value);
   head.ReadList("collect_versions", &plan.collection.versions);
+  if (head.wrong().empty() && head.Next("warmup_updates")) {
+    head.Read("warmup_updates", &plan.warmup_updates);
+  }
   if (head.wrong().empty() && head.Next("one_host")) head.Read("one_host", &plan.one_host);
   if (head.wrong().empty() && head.Next("epoch_samples")) {
     head.Read("epoch_samples", &plan.samples.per_epoch);

@@ -97,6 +97,9 @@ struct Plan {
   int retain = 0;        // the last r stages keep their forward copy for the backward
   bool exchange = true;  // false: compute only, nothing travels and nothing is updated (the floor)
   int iterations = 1;    // of the whole run
+  // The first W iterations are of dp, whatever the rule: their updates see fresh gradients. From
+  // iteration W on it is the rule (rule_at).
+  int warmup_updates = 0;
   // cdp_v2: by forward costs alone, so that all sums of an iteration are complete before anybody
   // reads what they make (schedule.h, ReadsFresh). Exact clipping needs it there.
   bool strict = false;
@@ -110,6 +113,9 @@ struct Plan {
   // All workers are on one host, map each other's memory (shm, local), and may lend it.
   bool one_host = false;
   std::vector<StagePlan> stages;
+
+  // Which rule iteration t follows.
+  Rule rule_at(Iteration t) const { return t.value < warmup_updates ? Rule::kDp : rule; }
 
   int stage_count() const { return static_cast<int>(stages.size()); }
   const StagePlan& stage(StageId j) const { return stages[j.value]; }
@@ -126,7 +132,8 @@ struct Plan {
   // Whoever reads a version receives it once, and holds it until it has read it for the last time.
   bool holds_copies() const { return exchange && (zero_stage == 1 || zero_stage == 2); }
   // θ_{t+1} is written over θ_t. So an evaluation or collection of θ_t comes before the laps of
-  // iteration t, which contribute to that update; elsewhere it comes after them.
+  // iteration t, which contribute to that update; elsewhere it comes after them. So it is in a
+  // warm-up: its versions lie in the buffers of the rule that follows.
   bool updates_in_place() const { return rule == Rule::kDp || predict; }
   // Two versions of masters are alive, as of what travels: where masters are apart, only because
   // a collection may still read the one that the next update would overwrite.
@@ -138,8 +145,9 @@ struct Plan {
   // In dp all workers are in the same place of the same lap. What the last worker sent on to worker 0
   // for the next lap would lie in slots for a whole lap, and the last worker would wait for free slots.
   // So owners send worker 0 its copies of later laps, and the sum of a lap goes by way of its owner.
-  bool ends_laps_at_owners() const {
-    return rule == Rule::kDp && laps > 1 && workers > 1 && exchange && zero_stage > 0 && !lends();
+  bool ends_laps_at_owners(Iteration t) const {
+    const bool sharded = workers > 1 && exchange && zero_stage > 0;
+    return rule_at(t) == Rule::kDp && laps > 1 && sharded && !lends();
   }
   // Every complete sum goes around once more: all workers update from it.
   bool spreads_sums() const { return exchange && zero_stage == 0; }
@@ -154,9 +162,9 @@ struct Plan {
   bool takes_sums() const { return skips() || (exchange && clipping == Clipping::kExact); }
   // Of which iteration the update of iteration t takes the norm; negative: none.
   int norm_iteration(int t) const { return clipping == Clipping::kPrevious ? t - 1 : t; }
-  // The loss scale of iteration t follows from the overflows of iterations up to t - scale_lag():
+  // The loss scale of iteration t follows from the overflows of iterations up to t - scale_lag(t):
   // those that all workers can know before its first micro-batch begins (docs/precision.md).
-  int scale_lag() const { return rule == Rule::kDp ? 1 : 2; }
+  int scale_lag(Iteration t) const { return rule_at(t) == Rule::kDp ? 1 : 2; }
   // ceil(S / N): the paper's k, stages per worker.
   int stages_per_worker() const { return (stage_count() + workers - 1) / workers; }
 };

@@ -227,7 +227,7 @@ class ProgramWriter::Impl {
         uses.push_back(Writing(Role::kBatchStatistics, operands_.BatchStatistics(j)));
       }
       // An iteration begins when its loss scale is known.
-      const int norm = m.iteration.value - plan_.scale_lag();
+      const int norm = m.iteration.value - plan_.scale_lag(m.iteration);
       const bool begins = j.value == 0 && m.lap.value == 0;
       if (plan_.skips() && begins && norm >= 0) uses.push_back(Reading(Role::kNorm, NormOf(norm)));
     }
@@ -343,7 +343,7 @@ class ProgramWriter::Impl {
     if (begins) {
       operands_.BegunSum(j);
     } else if (!alone()) {
-      const bool was_parked = self_.value == 0 && IsParked(plan_, j);
+      const bool was_parked = self_.value == 0 && IsParked(plan_, m.iteration, j);
       op.peer = was_parked ? plan_.owner(j) : PreviousMicroBatch(plan_, m)->worker;
       Receive(op, operands_.ReceivedSum(op));
     }
@@ -363,7 +363,8 @@ class ProgramWriter::Impl {
       op.iteration = next.iteration;
       op.lap = next.lap;
       op.peer = next.worker;
-      if (self_ == SumsEndAt(plan_) && IsParked(plan_, j)) op = ParkedSum(m, j, plan_.owner(j));
+      const bool parks = self_ == SumsEndAt(plan_) && IsParked(plan_, m.iteration, j);
+      if (parks) op = ParkedSum(m, j, plan_.owner(j));
       Send(op, sum);
       PassParkedSum(m, j);
     }
@@ -380,7 +381,8 @@ class ProgramWriter::Impl {
 
   // It comes to its owner, and goes on to worker 0's next lap.
   void PassParkedSum(const MicroBatch& m, StageId j) {
-    if (m.lap.value + 1 == plan_.laps || plan_.owner(j) != self_ || !IsParked(plan_, j)) return;
+    if (m.lap.value + 1 == plan_.laps || plan_.owner(j) != self_) return;
+    if (!IsParked(plan_, m.iteration, j)) return;
     const Op parked = ParkedSum(m, j, SumsEndAt(plan_));
     const MemoryBlock block = operands_.Slot(parked.channel, parked.peer);
     Receive(parked, block);
@@ -432,7 +434,7 @@ class ProgramWriter::Impl {
   // What this owner sends of its stages for lap l of other workers. Only the first lap may be stale:
   // from the second on all read the same. Later laps have injections where laps end at owners.
   void Injections(Iteration t, Lap l) {
-    if (l.value > 1 && !plan_.ends_laps_at_owners()) return;
+    if (l.value > 1 && !plan_.ends_laps_at_owners(t)) return;
     const int workers = l.value > 1 ? 1 : plan_.workers;
     for (int w = 0; w < workers; ++w) {
       const MicroBatch m{WorkerId(w), t, l};
@@ -510,7 +512,7 @@ class ProgramWriter::Impl {
     };
     make(Role::kMade, made);
     if (masters != made) make(Role::kMasters, masters);
-    if (IsPredicted(plan_, j)) {
+    if (MakesPrediction(plan_, j, t)) {
       uses.push_back(Writing(Role::kPrediction, VersionBlock(plan_, j, Prediction(t.value + 2))));
     }
     const int norm = plan_.norm_iteration(t.value);

@@ -156,7 +156,8 @@ class Figure {
       if (drawn) adds[cell.op.lap.value * plan_.workers + cell.worker] = &cell;
     }
     for (size_t i = 0; i + 1 < adds.size(); ++i) {
-      const bool parked = adds[i + 1]->worker == 0 && IsParked(plan_, StageId(stage));
+      const bool parked =
+          adds[i + 1]->worker == 0 && IsParked(plan_, adds[i]->op.iteration, StageId(stage));
       GridCell by_way = *adds[i];
       if (parked) by_way.worker = plan_.stages[stage].owner.value;
       if (parked) Hop(*adds[i], by_way);

@@ -38,7 +38,7 @@ std::vector<GridCell> LockstepGrid(const Plan& plan, int iterations) {
   const int lap_ticks = static_cast<int>(lap_operations.size());
   std::vector<GridCell> cells;
   for (int w = 0; w < plan.workers; ++w) {
-    int tick = plan.rule == Rule::kDp ? 0 : w * lap_ticks / plan.workers;
+    int tick = plan.rule_at(Iteration(0)) == Rule::kDp ? 0 : w * lap_ticks / plan.workers;
     for (int t = 0; t < iterations; ++t) {
       for (int l = 0; l < plan.laps; ++l) {
         for (Op op : lap_operations) {

@@ -101,6 +101,13 @@ UpdateRule::UpdateRule(const Plan& plan) : plan_(plan) {
   }
 }
 
+Plan WarmupOf(Plan plan) {
+  plan.rule = Rule::kDp;
+  plan.warmup_updates = 0;
+  plan.predict = plan.stagger = plan.strict = false;
+  return plan;
+}
+
 bool ReadsFresh(const UpdateRule& rule, WorkerId w, StageId j) {
   const Plan& plan = rule.plan();
   if (plan.rule == Rule::kDp) return true;
@@ -115,7 +122,8 @@ bool ReadsFresh(const UpdateRule& rule, WorkerId w, StageId j) {
 Version ReadVersion(const UpdateRule& rule, const MicroBatch& m, StageId j) {
   const Plan& plan = rule.plan();
   if (!plan.exchange || plan.stage(j).sum_bytes == 0) return Version(0);
-  const bool fresh = m.lap.value > 0 || ReadsFresh(rule, m.worker, j);
+  const bool fresh =
+      m.lap.value > 0 || plan.rule_at(m.iteration) == Rule::kDp || ReadsFresh(rule, m.worker, j);
   if (fresh) return Version(m.iteration.value);
   return plan.predict ? Prediction(m.iteration.value) : Version(m.iteration.value - 1);
 }
@@ -130,6 +138,10 @@ bool IsPredicted(const Plan& plan, StageId j) {
   // Of all workers 0 has the least time.
   const bool stale = !ReadsFresh(plan, WorkerId(0), j);
   return plan.predict && plan.exchange && plan.stage(j).sum_bytes > 0 && stale;
+}
+
+bool MakesPrediction(const Plan& plan, StageId j, Iteration t) {
+  return t.value + 2 >= plan.warmup_updates && IsPredicted(plan, j);
 }
 
 int VersionBuffers(const Plan& plan, StageId j) {
@@ -147,7 +159,7 @@ CopySource SourceOf(const UpdateRule& rule, const MicroBatch& m, StageId j) {
   const WorkerId owner = plan.owner(j);
   if (plan.has_masters(m.worker, j)) return {CopySource::How::kOwn, m.worker};
   const bool begins_lap = m.worker.value == 0 && m.lap.value > 0;
-  if (begins_lap && plan.ends_laps_at_owners()) return {CopySource::How::kInject, owner};
+  if (begins_lap && plan.ends_laps_at_owners(m.iteration)) return {CopySource::How::kInject, owner};
   const std::optional<MicroBatch> previous = PreviousMicroBatch(plan, m);
   if (previous && ReadVersion(rule, *previous, j) == ReadVersion(rule, m, j)) {
     return {CopySource::How::kRelay, previous->worker};
@@ -155,9 +167,9 @@ CopySource SourceOf(const UpdateRule& rule, const MicroBatch& m, StageId j) {
   return {CopySource::How::kInject, owner};
 }
 
-bool IsParked(const Plan& plan, StageId j) {
+bool IsParked(const Plan& plan, Iteration t, StageId j) {
   const WorkerId owner = plan.owner(j);
-  return plan.ends_laps_at_owners() && owner.value > 0 && owner != SumsEndAt(plan);
+  return plan.ends_laps_at_owners(t) && owner.value > 0 && owner != SumsEndAt(plan);
 }
 
 bool IsFirstRead(const UpdateRule& rule, const MicroBatch& m, StageId j) {
@@ -246,6 +258,7 @@ std::optional<MicroBatch> FollowingLap(const Plan& plan, const MicroBatch& m) {
   if (m.iteration.value + 1 >= plan.iterations) return std::nullopt;
   following.iteration = Iteration(m.iteration.value + 1);
   following.lap = Lap(0);
+  if (plan.rule_at(following.iteration) == Rule::kDp) return std::nullopt;
   return following;
 }
 
@@ -322,10 +335,11 @@ WireBytes SteadyWireBytes(const Plan& plan) {
   WireBytes bytes;
   const UpdateRule rule(plan);
   const int64_t n = plan.workers, k = plan.laps;
+  const Iteration steady(plan.warmup_updates);
   if (n < 2 || !plan.exchange) return bytes;
   for (int j = 0; j < plan.stage_count(); ++j) {
     const StagePlan& stage = plan.stages[j];
-    bytes.sums += (n * k - 1 + (IsParked(plan, StageId(j)) ? k - 1 : 0)) * stage.sum_bytes;
+    bytes.sums += (n * k - 1 + (IsParked(plan, steady, StageId(j)) ? k - 1 : 0)) * stage.sum_bytes;
     if (plan.spreads_sums()) {
       bytes.sums += (n - 1) * stage.sum_bytes;
       continue;

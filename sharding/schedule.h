@@ -53,8 +53,11 @@ class UpdateRule {
   int64_t total_ = 0;
 };
 
+// A plan of a warm-up's iterations alone: they are of dp.
+Plan WarmupOf(Plan plan);
+
 // Whether worker w reads θ_t (true) or θ_{t-1} (or what is predicted from it) of stage j in the
-// first lap of an iteration. Static: integer costs compared by cross-multiplication in 128 bits.
+// first lap of an iteration, behind a warm-up. Static: integer costs compared by cross-multiplication in 128 bits.
 // With plan.strict: fresh only where all sums of the iteration before are complete by then.
 bool ReadsFresh(const UpdateRule& rule, WorkerId w, StageId j);
 
@@ -71,6 +74,8 @@ std::vector<Version> OverwrittenVersions(const Plan& plan, Iteration t);
 
 // Whether anybody reads predictions of stage j.
 bool IsPredicted(const Plan& plan, StageId j);
+// Whether update t makes the prediction that iteration t + 2 reads: a warm-up reads none.
+bool MakesPrediction(const Plan& plan, StageId j, Iteration t);
 // How many versions of stage j have memory at whoever has its masters: 1; 2 where an update writes
 // over the version before; with predictions these and θ: 3.
 int VersionBuffers(const Plan& plan, StageId j);
@@ -82,10 +87,10 @@ struct CopySource {
   WorkerId from;
 };
 CopySource SourceOf(const UpdateRule& rule, const MicroBatch& m, StageId j);
-// Whether the last worker parks the sum of stage j between two laps at its owner (kRetire with the
-// lap that ends), who sends it to worker 0. (Plan::ends_laps_at_owners. Sums of its own stages, and of
+// Whether the last worker parks the sum of stage j between two laps of iteration t at its owner
+// (kRetire with the lap that ends), who sends it to worker 0. (Plan::ends_laps_at_owners. Sums of its own stages, and of
 // worker 0's, go straight there.)
-bool IsParked(const Plan& plan, StageId j);
+bool IsParked(const Plan& plan, Iteration t, StageId j);
 // Where copies are held (plan.holds_copies): whether micro-batch m, or the evaluation at worker w
 // in iteration t, is the first on its worker to read its version of stage j, or the last. What has
 // been read before comes from nowhere.
@@ -112,8 +117,8 @@ bool IsEvaluated(const Plan& plan, Version v);
 // Whether plan.collection.worker is shown version v whole.
 bool IsCollected(const Plan& plan, Version v);
 
-// The same worker's next lap; nothing if the run is over, or if an evaluation or a collection comes
-// between them (cdp rules).
+// The same worker's next lap; nothing if the run is over, if an evaluation or a collection comes
+// between them, or if it is the next iteration of dp, which waits for all workers.
 std::optional<MicroBatch> FollowingLap(const Plan& plan, const MicroBatch& m);
 
 // With stagger a micro-batch begins operation `before` of its lap (0..2S-1: F0 … F(S-1) B(S-1) …
@@ -143,8 +148,8 @@ double StaleShare(const Plan& plan);
 // skipped, everybody. Nobody where all have it (stage 0 of ZeRO).
 std::vector<WorkerId> NormReceivers(const Plan& plan, Iteration t);
 
-// Bytes on the wire per iteration, whole ring, in a steady iteration: closed forms of
-// docs/schedule.md.
+// Bytes on the wire per iteration, whole ring, in a steady iteration behind the warm-up: closed forms
+// of docs/schedule.md.
 struct WireBytes {
   int64_t parameters = 0;
   int64_t sums = 0;

@@ -64,6 +64,15 @@ absl::Status CheckWaits(const Plan& plan, const LinkedRing& ring, Merging mergin
   return WaitGraph(ring).CheckOverwrites(plan);
 }
 
+// The first update of a warm-up, one that follows, and the last. Whether θ_W is evaluated, with which
+// the rule begins, stays as it is, though evaluations come closer together.
+int ShortenedWarmup(const Plan& plan) {
+  const int warmup = plan.warmup_updates, every = plan.evaluation.every;
+  if (every <= 1 || warmup <= 1) return std::min(warmup, 3);
+  if (warmup % every != 0) return 3;
+  return warmup == 2 ? 2 : 4;
+}
+
 }  // namespace
 
 absl::Status Verify(const Plan& plan, std::vector<Program> programs, Merging merging) {
@@ -86,7 +95,9 @@ Plan ShortenedPlan(const Plan& plan, Merging merging) {
   // wait in it together.
   if (merging == Merging::kNone) shortened.evaluation.laps = std::min(plan.evaluation.laps, 3);
   if (plan.iterations <= kEnough) return shortened;
-  shortened.iterations = kEnough - 1;
+  const int warmup = ShortenedWarmup(plan);
+  shortened.warmup_updates = warmup;
+  shortened.iterations = warmup + std::min(plan.iterations - plan.warmup_updates, kEnough - 1);
   // Every version collected: waits are only taken away where one is not.
   if (plan.collection.every > 0 || !plan.collection.versions.empty()) {
     shortened.collection.every = 1;
@@ -96,7 +107,8 @@ Plan ShortenedPlan(const Plan& plan, Merging merging) {
   // How closely evaluations follow each other, and the last one the one before it, is kept up to 2.
   shortened.evaluation.every = std::min(plan.evaluation.every, 2);
   const bool last_two_adjacent = plan.iterations % plan.evaluation.every == 1;
-  if (shortened.evaluation.every == 2 && last_two_adjacent) shortened.iterations = kEnough;
+  const bool are_adjacent = shortened.iterations % shortened.evaluation.every == 1;
+  if (shortened.evaluation.every == 2 && last_two_adjacent != are_adjacent) ++shortened.iterations;
   return shortened;
 }
 

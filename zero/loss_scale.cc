@@ -9,9 +9,9 @@
 
 namespace ringzero {
 
-LossScale::LossScale(const LossScaleOptions& options, int lag)
-    : options_(options), lag_(lag), scale_(options.initial), hysteresis_(options.hysteresis) {
-  for (int t = 0; t < lag_; ++t) scales_[t] = scale_;
+LossScale::LossScale(const LossScaleOptions& options, const Seen& seen)
+    : options_(options), seen_(seen), scale_(options.initial), hysteresis_(options.hysteresis) {
+  for (int t = 0; t < LagOf(t); ++t) scales_[t] = scale_;
   skipped_before_[0] = 0;
 }
 
@@ -20,7 +20,9 @@ absl::Status LossScale::Note(int iteration, bool overflow) {
   RZ_RETURN_IF_ERROR(Advance(overflow));
   ++noted_;
   if (overflow) ++skipped_;
-  scales_[iteration + lag_] = scale_;
+  for (int t = iteration + 1; t <= iteration + seen_.lag; ++t) {
+    if (t - LagOf(t) == iteration) scales_[t] = scale_;
+  }
   skipped_before_[noted_] = skipped_;
   scales_.erase(scales_.begin(), scales_.lower_bound(noted_ - kKept));
   skipped_before_.erase(skipped_before_.begin(), skipped_before_.lower_bound(noted_ - kKept));

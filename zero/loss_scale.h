@@ -1,7 +1,7 @@
 // LossScale: what the loss's gradients are multiplied by, iteration by iteration, and which updates
 // are skipped because they overflowed.
 //
-//   LossScale scale({.initial = 65536, .dynamic = true}, plan.scale_lag());
+//   LossScale scale({.initial = 65536, .dynamic = true}, {.lag = 2, .warmup = 300});
 //   scale.Of(t);                   // of t's gradients, and what its update divides by
 //   scale.Note(t, !isfinite(norm));  // every iteration once, in order
 //
@@ -9,7 +9,7 @@
 // a hysteresis of 1 and kStays runtime/fp16/fused_optimizer.py, FP16_Optimizer._update_scale). In
 // dp, with a lag of 1, so are its numbers. Under the cdp rules an iteration begins before the
 // overflow of the one before it can be known: the scale of iteration t has seen those up to t - 2
-// (docs/precision.md). Not thread-safe.
+// (docs/precision.md). Iterations of a warm-up are of dp. Not thread-safe.
 #ifndef RINGZERO_ZERO_LOSS_SCALE_H_
 #define RINGZERO_ZERO_LOSS_SCALE_H_
 
@@ -22,8 +22,11 @@ namespace ringzero {
 
 class LossScale {
  public:
-  // `lag`: the scale of iteration t follows from overflows up to t - lag; at least 1.
-  LossScale(const LossScaleOptions& options, int lag);
+  struct Seen {
+    int lag = 1;     // the scale of iteration t follows from overflows up to t - lag; at least 1
+    int warmup = 0;  // in so many iterations from the first on up to t - 1
+  };
+  LossScale(const LossScaleOptions& options, const Seen& seen);
 
   // Of the next iteration that has not been noted. OutOfRange: it overflowed, the scale is already
   // at its minimum, and that ends the run.
@@ -42,9 +45,10 @@ class LossScale {
 
  private:
   absl::Status Advance(bool overflow);
+  int LagOf(int iteration) const { return iteration < seen_.warmup ? 1 : seen_.lag; }
 
   const LossScaleOptions options_;
-  const int lag_;
+  const Seen seen_;
   double scale_;
   int hysteresis_;  // overflows that are still let pass
   int last_overflow_ = -1;

@@ -97,6 +97,7 @@ Plan WithoutStages(const PlanRequest& request) {
             .retain = request.retain,
             .exchange = request.exchange,
             .iterations = request.iterations,
+            .warmup_updates = request.warmup_updates,
             .strict = request.strict,
             .clipping = request.clipping,
             .skip_overflows = request.precision.skip_overflows,

@@ -45,6 +45,7 @@ struct PlanRequest {
   int laps = 1;
   Rule rule = Rule::kDp;
   int slack = 1;
+  int warmup_updates = 0;  // so many iterations of dp come first
   bool predict = false;
   bool strict = false;
   Clipping clipping = Clipping::kOff;

@@ -59,6 +59,8 @@ class RandomShapes {
     if (shape.rule != Rule::kDp) {
       shape.predict = Chance(4);
       shape.stagger = Chance(3);
+      shape.warmup_updates = Chance(3) ? Draw(1, 4) : 0;
+      shape.iterations += shape.warmup_updates;
     }
     return shape;
   }

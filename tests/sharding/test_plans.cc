@@ -32,6 +32,7 @@ PlanShape Shape(const std::string& words) {
       {"laps", &PlanShape::laps},
       {"slack", &PlanShape::slack},
       {"iterations", &PlanShape::iterations},
+      {"warmup_updates", &PlanShape::warmup_updates},
       {"evaluate", &PlanShape::evaluate_every},
       {"evaluation_laps", &PlanShape::evaluation_laps},
       {"collect", &PlanShape::collect_every},
@@ -93,6 +94,8 @@ Plan MakeTestPlan(const PlanShape& shape) {
   plan.predict = shape.predict;
   plan.retain = std::min(shape.retain, shape.stages);
   plan.iterations = shape.iterations;
+  if (shape.rule != Rule::kDp)
+    plan.warmup_updates = std::min(shape.warmup_updates, shape.iterations);
   plan.clipping = shape.clipping;
   plan.skip_overflows = shape.skip_overflows && !shape.predict;
   if (plan.skip_overflows && plan.clipping == Clipping::kPrevious) plan.clipping = Clipping::kExact;
@@ -231,7 +234,7 @@ std::vector<PlanShape> PairwiseShapes() {
   std::vector<PlanShape> shapes;
   const int rules = static_cast<int>(AllRules().size());
   for (const std::vector<int>& c :
-       PairwiseCases({6, 5, 3, rules, 4, 3, 4, 2, 2, 3, 3, 2, 4, 3, 4, 7, 2})) {
+       PairwiseCases({6, 5, 3, rules, 4, 3, 4, 2, 2, 3, 3, 2, 4, 3, 4, 7, 2, 5})) {
     const int n = 1 + c[0];
     const int stages[] = {std::max(1, n - 1), n, n + 1, 2 * n, 2 * n + 1};
     PlanShape shape = WithRule({.workers = n, .stages = stages[c[1]]}, AllRules()[c[3]]);
@@ -253,6 +256,7 @@ std::vector<PlanShape> PairwiseShapes() {
     shape.clipping = static_cast<Clipping>(c[15] % 4);
     shape.skip_overflows = c[15] >= 4;
     shape.one_host = c[16] == 1;
+    shape.warmup_updates = c[17];
     shape.seed = shapes.size() + 1;
     shapes.push_back(shape);
   }

@@ -408,6 +408,28 @@ TEST(ShortenedPlanTest, LongRunsNeedTheSameWindow) {
   }
 }
 
+// Nor does a shorter warm-up. Whether θ_W is evaluated is kept.
+TEST(ShortenedPlanTest, LongWarmupsNeedTheSameWindow) {
+  for (const std::string rule : {"cdp_v1", "cdp_v2", "cdp_v2 stagger", "cdp_v1 predict"}) {
+    for (const int every : {0, 1, 2, 3}) {
+      for (int warmup = 1; warmup <= 12; ++warmup) {
+        Plan plan = MakeTestPlan(
+            Shape(absl::StrCat("3x6 laps=2 statistics random_owners random_costs iterations=12 ",
+                               rule, " evaluate=", every, " warmup_updates=", warmup)));
+        const Plan few = ShortenedPlan(plan);
+        EXPECT_LE(few.iterations, 9);
+        const auto evaluated = [](const Plan& of) {
+          return IsEvaluated(of, Version(of.warmup_updates));
+        };
+        EXPECT_EQ(evaluated(few), evaluated(plan)) << PlanToString(plan);
+        EXPECT_EQ(few.warmup_updates == few.iterations, warmup == 12);
+        plan.window = *SmallestWindow(plan);
+        EXPECT_EQ(Verify(plan, ProgramsOf(plan)), absl::OkStatus()) << PlanToString(plan);
+      }
+    }
+  }
+}
+
 // Nor does it to have fewer laps.
 TEST(ShortenedPlanTest, ManyLapsNeedTheSameWindow) {
   for (int variant = 0; variant < 24; ++variant) {

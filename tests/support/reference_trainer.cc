@@ -64,7 +64,8 @@ class Trainer {
       : task_(task),
         plan_(plan),
         model_(task),
-        scale_(task.precision.loss_scale, plan.scale_lag()) {
+        scale_(task.precision.loss_scale, {.lag = plan.scale_lag(Iteration(plan.warmup_updates)),
+                                           .warmup = plan.warmup_updates}) {
     RZ_CHECK(task.epoch_samples == 0, "the reference has complete micro-batches only");
     for (const ReferenceParameter& p : model_.parameters()) owned_.emplace_back(task, p);
     for (ReferenceNorm& norm : model_.norms()) {

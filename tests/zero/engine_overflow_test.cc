@@ -38,6 +38,7 @@ TEST(EngineOverflowTest, BitsOfEveryRuleAndShape) {
         o.laps = 1 + runs % 2;
         o.zero_stage = runs % 5 == 4 ? 3 : runs % 5;
         o.stagger = rule != Rule::kDp && runs % 3 == 0;
+        if (rule != Rule::kDp) o.warmup_updates = runs % 6;
         if (runs % 3 == 1) o.evaluation = {.every = 2, .laps = 1};
         if (runs % 4 == 2) o.collection = {.every = 2, .worker = WorkerId(runs % n)};
         const int batch = n * o.laps;
@@ -64,6 +65,9 @@ TEST(EngineOverflowTest, TheScaleThatTheReferenceTrainsWith) {
   o.rule = Rule::kCdpV1;
   EXPECT_EQ(RunToyReference(o).scales,
             (std::vector<double>{256, 256, 256, 128, 128, 128, 256, 256, 512}));
+  o.warmup_updates = 3;  // iteration 2 is of dp, and has seen what iteration 3 has
+  EXPECT_EQ(RunToyReference(o).scales,
+            (std::vector<double>{256, 256, 128, 128, 128, 128, 256, 256, 512}));
 }
 
 // Without an injection: 2^24 times a gradient is too much for fp16. The scale comes down until it
@@ -136,7 +140,7 @@ TEST(EngineOverflowTest, PlansThatCannotBe) {
 }
 
 TEST(LossScaleTest, CountsTheUpdatesThatWereMade) {
-  LossScale scale({.initial = 4}, 2);
+  LossScale scale({.initial = 4}, {.lag = 2});
   const std::vector<bool> overflows = {true, false, true, true, false};
   for (int t = 0; t < 5; ++t) ASSERT_TRUE(scale.Note(t, overflows[t]).ok());
   EXPECT_EQ(scale.skipped(), 3);

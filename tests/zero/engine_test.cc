@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdlib>
 #include <random>
+#include <set>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "p2p/ucx/ucx_transport.h"
@@ -76,6 +78,7 @@ TEST(EngineTest, BitsWithAllLongHopsInOneOrder) {
         ToyOptions o{.workers = n, .stages = s, .laps = 1 + int(random() % 2), .rule = rule};
         o.zero_stage = (n + s) % 4;
         o.stagger = rule != Rule::kDp && random() % 2 == 0;
+        if (rule != Rule::kDp) o.warmup_updates = int(random() % 3);
         o.tied = random() % 2 == 0;
         if (random() % 2 == 0) o.evaluation = {.every = 2, .laps = 2};
         if (random() % 2 == 0) o.collection = {.every = 2, .worker = WorkerId(int(random() % n))};
@@ -221,12 +224,36 @@ TEST(EngineTest, PredictionsGiveTheReferencesBits) {
           o.tied = s > 1 && runs % 3 == 0;
           o.frozen_prefix = s > 1 && runs % 5 == 0 && !o.tied ? 1 : 0;
           o.stagger = runs % 2 == 0;
+          o.warmup_updates = runs % 5;
           if (runs % 3 == 1) o.evaluation = {.every = 2, .laps = 2};
           if (runs % 4 == 1) o.collection = {.every = 2, .worker = WorkerId(n - 1)};
           const MakeTransports transports = runs % 2 == 0 ? LocalTransports() : ShmTransports();
           ExpectReferenceBits(o, Delayed(transports, runs, kMaxDelay));
         }
       }
+    }
+  }
+}
+
+// The rule begins with any iteration, evaluated or not; the reference switches there, too.
+TEST(EngineTest, AWarmupIsOfDp) {
+  int runs = 0;
+  for (const Rule rule : {Rule::kCdpV1, Rule::kCdpV2}) {
+    for (const int n : {1, 2, 3}) {
+      ToyOptions o{.workers = n, .stages = n + 1, .laps = 1 + n % 2, .iterations = 5, .rule = rule};
+      o.zero_stage = n;
+      o.evaluation = {.every = 2, .laps = 1};
+      o.collection = {.every = 2};
+      std::set<std::vector<float>> results;
+      for (o.warmup_updates = 0; o.warmup_updates <= o.iterations; ++o.warmup_updates) {
+        o.stagger = ++runs % 2 == 0;
+        ExpectReferenceBits(o, Delayed(TransportsOfRun(runs), runs, kMaxDelay));
+        results.insert(RunToyReference(o).parameters);
+      }
+      EXPECT_EQ(results.size(), 5u) << "each leads elsewhere, but for 0 and 1: θ_{-1} is θ_0";
+      o.rule = Rule::kDp;
+      o.warmup_updates = 0;
+      EXPECT_TRUE(results.contains(RunToyReference(o).parameters)) << "of all iterations: dp";
     }
   }
 }

@@ -19,6 +19,7 @@ inline void DrawTheRest(std::mt19937& random, ToyOptions& o) {
   const auto one_in = [&](unsigned n) { return random() % n == 0; };
   o.pending = one_in(2) ? 2 : 1;
   o.stagger = o.rule != Rule::kDp && one_in(3);
+  if (o.rule != Rule::kDp && one_in(3)) o.warmup_updates = 1 + int(random() % o.iterations);
   o.retain = one_in(2) ? 1 : 0;
   o.frozen_prefix = o.stages > 1 && one_in(4) ? 1 : 0;
   o.tied = o.frozen_prefix == 0 && o.stages > 1 && one_in(3);

@@ -265,6 +265,7 @@ Plan ToyPlan(const ToyOptions& options) {
             .stagger = options.stagger,
             .retain = options.retain,
             .iterations = options.iterations,
+            .warmup_updates = options.warmup_updates,
             .strict = IsStrict(options),
             .clipping = options.clipping,
             .skip_overflows = options.precision.skip_overflows,
@@ -454,7 +455,8 @@ ToyResult RunToyReference(const ToyOptions& o) {
   int64_t left = 0, in_iteration = 0;
   // In dp an iteration knows of all before it, else not of the last one. The recurrence is proven
   // beside DeepSpeed's (tests/zero/config/deepspeed_test.cc).
-  LossScale scales(precision.loss_scale, o.rule == Rule::kDp ? 1 : 2);
+  LossScale scales(precision.loss_scale,
+                   {.lag = o.rule == Rule::kDp ? 1 : 2, .warmup = o.warmup_updates});
   const auto average = [&] { return double(in_iteration) / double(full); };
   const auto evaluate = [&](int version) {
     double sum = 0;
@@ -511,7 +513,8 @@ ToyResult RunToyReference(const ToyOptions& o) {
         const int64_t cost_before = IsStrict(o) ? j : 3 * j - 2 * std::min(j, o.frozen_prefix);
         const int64_t slack = std::min<int64_t>(o.slack * total * n, total * s);
         bool fresh = cost_before * n * s >= (n - 1 - w) * total * s + slack;
-        if (o.rule == Rule::kDp || m >= n || !toy.Trains(j))
+        const bool of_dp = o.rule == Rule::kDp || t < o.warmup_updates;
+        if (of_dp || m >= n || !toy.Trains(j))
           fresh = true;
         else if (o.rule == Rule::kCdpV1)
           fresh = false;

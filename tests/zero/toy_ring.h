@@ -28,6 +28,7 @@ struct ToyOptions {
   int zero_stage = 3;
   int laps = 1;
   int iterations = 4;
+  int warmup_updates = 0;
   Rule rule = Rule::kCdpV2;
   int slack = 1;
   int pending = 1;

@@ -33,7 +33,9 @@ Norms::Norms(const Parts& parts)
       blocks_(parts.blocks),
       sums_(parts.sums),
       owned_(parts.owned),
-      scale_(executor_.options().loss_scale, plan().scale_lag()) {}
+      scale_(executor_.options().loss_scale,
+             {.lag = plan().scale_lag(Iteration(plan().warmup_updates)),
+              .warmup = plan().warmup_updates}) {}
 
 void Norms::StartSquares(int64_t number) {
   using Writer = Executor::Writer;
