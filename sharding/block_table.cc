@@ -251,7 +251,8 @@ absl::StatusOr<std::vector<OwnBlock>> MessageBlocks(const Plan& plan, WorkerId s
   MessageFamilies families(plan, self, metrics_count);
   // All kinds of parts are in a short run.
   const Plan shortened = ShortenedPlan(plan);
-  RZ_ASSIGN_OR_RETURN(ProgramWriter writer, ProgramWriter::Create(shortened, self, Iteration(0)));
+  RZ_ASSIGN_OR_RETURN(ProgramWriter writer,
+                      ProgramWriter::Create(shortened, self, WholeRun(shortened).begin));
   while (writer.part().has_value()) families.NotePart(writer.Next());
   return families.Blocks();
 }

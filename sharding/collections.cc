@@ -79,7 +79,7 @@ class CollectionWriter {
   // A stage's parameters with its statistics.
   Uses Parameters(StageId j, Version v) {
     Uses uses = operands_.Parameters(j, v, Copy::kCollection);
-    if (plan_.stage(j).buffer_bytes > 0 && version_.value > 0) {
+    if (plan_.stage(j).buffer_bytes > 0 && version_.value > plan_.first_iteration) {
       uses.push_back(Reading(Role::kSnapshot, operands_.Snapshot(j, version_)));
     }
     return uses;

@@ -30,7 +30,7 @@ class Computing {
 
   std::vector<Op> Take() {
     const bool early = LooksFirst(plan_);
-    for (int t = 0; t <= plan_.iterations; ++t) {
+    for (int t = plan_.first_iteration; t <= plan_.iterations; ++t) {
       const bool evaluated = Evaluated(t), closing = t == plan_.iterations;
       if (evaluated && (early || closing)) Evaluation(t);
       if (early || closing) Collection(t);
@@ -208,7 +208,7 @@ std::vector<StaggerWait> StaggerWaits(const Plan& plan) {
 }
 
 bool HasStaggerToken(const Plan& plan, const StaggerWait& wait, int64_t m) {
-  if (m < 1) return false;
+  if (m <= NumberOf(plan, {.worker = 0, .iteration = plan.first_iteration, .lap = 0})) return false;
   if (!wait.in_next_lap) return true;
   const MicroBatchPlace finished = PlaceOf(plan, m - 1), next = PlaceOf(plan, m - 1 + plan.workers);
   if (next.iteration >= plan.iterations) return false;
@@ -234,7 +234,9 @@ std::vector<int> RequiredEvaluations(const Plan& plan) {
   std::vector<int> versions;
   const EvaluationPlan& evaluation = plan.evaluation;
   if (!plan.exchange || evaluation.every <= 0 || evaluation.laps <= 0) return versions;
-  for (int v = evaluation.every; v < plan.iterations; v += evaluation.every) versions.push_back(v);
+  for (int v = evaluation.every; v < plan.iterations; v += evaluation.every) {
+    if (v >= plan.first_iteration) versions.push_back(v);
+  }
   versions.push_back(plan.iterations);
   return versions;
 }
@@ -242,7 +244,7 @@ std::vector<int> RequiredEvaluations(const Plan& plan) {
 std::vector<int> RequiredCollections(const Plan& plan) {
   std::vector<int> versions;
   const CollectionPlan& collection = plan.collection;
-  for (int v = 1; v <= plan.iterations && plan.exchange; ++v) {
+  for (int v = plan.first_iteration + 1; v <= plan.iterations && plan.exchange; ++v) {
     const bool due = collection.every > 0 && v % collection.every == 0;
     const bool named = std::find(collection.versions.begin(), collection.versions.end(), v) !=
                        collection.versions.end();

@@ -21,7 +21,7 @@ class WindowSteps {
   explicit WindowSteps(const Plan& plan) : plan_(plan) {
     plan_.evaluation = {};
     plan_.collection = {};
-    plan_.warmup_updates = 0;
+    plan_.warmup_updates = plan_.first_iteration = 0;
     plan_.laps = std::min(plan.laps, kEnoughLaps);
   }
 

@@ -61,6 +61,7 @@ class Linker::State {
       case BlockKind::kPrediction:
       case BlockKind::kState: return plan_.has_masters(self_, block.stage);
       case BlockKind::kStatistics: return self_.value == 0;
+      case BlockKind::kNorm: return plan_.first_iteration > 0;  // of the iterations before
       default: return false;
     }
   }

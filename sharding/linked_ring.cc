@@ -62,7 +62,7 @@ absl::Status WriteWorker(const Plan& plan, int worker, LinkedRing& ring) {
   const int base = ring.count();
   Linker linker(plan, WorkerId(worker));
   RZ_ASSIGN_OR_RETURN(ProgramWriter writer,
-                      ProgramWriter::Create(plan, WorkerId(worker), Iteration(0)));
+                      ProgramWriter::Create(plan, WorkerId(worker), WholeRun(plan).begin));
   while (writer.part().has_value()) {
     std::vector<Instruction> part = writer.Next();
     const int first = ring.count();
@@ -237,8 +237,8 @@ absl::Status CheckWholeRun(const Plan& plan, std::span<const Program> programs) 
       return InvalidArgument("program ", w, " is that of worker ", programs[w].worker.value);
     }
     if (programs[w].range != WholeRun(plan)) {
-      return InvalidArgument("the program of worker ", w,
-                             " is not of the whole run, iterations 0 to ", plan.iterations + 1);
+      return InvalidArgument("the program of worker ", w, " is not of the whole run, iterations ",
+                             plan.first_iteration, " to ", plan.iterations + 1);
     }
   }
   return absl::OkStatus();

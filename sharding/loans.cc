@@ -23,7 +23,8 @@ bool BeginsSum(const Instruction& op) {
 
 // Whether the owner tells worker 0 that it is done with the sum of iteration t.
 bool ReturnsSum(const Plan& plan, StageId j, int t) {
-  if (plan.owner(j) == kHomeOfSums || t < 0 || t + 1 >= plan.iterations) return false;
+  const bool is_last = t + 1 >= plan.iterations;
+  if (plan.owner(j) == kHomeOfSums || t < plan.first_iteration || is_last) return false;
   const Version next = ReadVersion(plan, {kHomeOfSums, Iteration(t + 1), Lap(0)}, j);
   return next != Version(t + 1);
 }

@@ -107,7 +107,7 @@ class SymbolicRun {
     return absl::OkStatus();
   }
 
-  // θ_0, what is predicted from it, fresh states, and the first statistics at worker 0.
+  // The first version, what iteration f reads in its place, states, and statistics at worker 0.
   void Begin() {
     for (int w = 0; w < plan_.workers; ++w) {
       for (const MemoryBlock& block : ring_.blocks[w]) {
@@ -118,15 +118,27 @@ class SymbolicRun {
   Symbol AtTheStart(int w, const MemoryBlock& block) const {
     const StageId j = block.stage;
     const int i = j.value;
+    if (block.kind == BlockKind::kNorm) return FirstNorm(block);
     if (!IsStage(i)) return {};
     const bool statistics = block == MemoryBlock{.kind = BlockKind::kStatistics, .stage = j};
-    if (statistics && w == 0) return {Of::kStatistics, i};
+    if (statistics && w == 0) return {Of::kStatistics, i, 0, first_ * per_iteration()};
     if (!Owns(w, i)) return {};
-    if (block == VersionBlock(plan_, j, Version(0))) return Theta(i, 0);
-    if (block == MastersBlock(plan_, j, Version(0))) return Masters(i, 0);
-    if (block == StateBlock(i)) return {Of::kState, i, 0};
-    for (int t = 0; t < 2 && plan_.predict; ++t) {
+    const int newest = Newest(i, first_);
+    if (block == VersionBlock(plan_, j, Version(newest))) return Theta(i, newest);
+    if (block == MastersBlock(plan_, j, Version(newest))) return Masters(i, newest);
+    if (block == StateBlock(i)) return {Of::kState, i, first_};
+    for (int t = first_; t < first_ + 2 && plan_.predict; ++t) {
       if (block == VersionBlock(plan_, j, Prediction(t))) return {Of::kPrediction, i, t};
+    }
+    const bool before = !plan_.predict && newest > 0;
+    if (before && block == VersionBlock(plan_, j, Version(newest - 1))) return Theta(i, newest - 1);
+    return {};
+  }
+  // The norms of the iterations before the run are known, as far as it reads them.
+  Symbol FirstNorm(const MemoryBlock& block) const {
+    for (int t = first_ - 1; t >= std::max(0, first_ - 2); --t) {
+      if (block.index == t % BlocksOf(plan_, BlockKind::kNorm, Channel::kNone))
+        return {Of::kNorm, -1, t};
     }
     return {};
   }
@@ -394,7 +406,7 @@ class SymbolicRun {
     const int version = op_->iteration.value, j = op_->stage.value;
     RZ_RETURN_IF_ERROR(
         ReadParameters(Copy::kEvaluation, [&](int i) { return Theta(i, Newest(i, version)); }));
-    const bool has = plan_.stages[j].buffer_bytes > 0 && version > 0;
+    const bool has = plan_.stages[j].buffer_bytes > 0 && version > first_;
     return ExpectReadIf(has, Role::kSnapshot, Snapshot(j, version));
   }
 
@@ -409,7 +421,7 @@ class SymbolicRun {
       const Symbol state{Of::kState, j, version};
       RZ_RETURN_IF_ERROR(ExpectRead(Role::kKept, gradient ? CompleteSum(j, version - 1) : state));
     }
-    const bool has = parameters && plan_.stages[j].buffer_bytes > 0 && version > 0;
+    const bool has = parameters && plan_.stages[j].buffer_bytes > 0 && version > first_;
     return ExpectReadIf(has, Role::kSnapshot, Snapshot(j, version));
   }
 
@@ -696,7 +708,8 @@ class SymbolicRun {
       if (label != op_->version.value) return Wrong("is not the version that is read");
       const bool ends_laps = LapsEndAtOwners(plan_, op_->iteration.value);
       const bool begins_lap = worker_ == 0 && op_->lap.value > 0 && ends_laps;
-      if (m > 0 && !begins_lap && labels_.Of(PlaceOf(plan_, m - 1), j) == label) {
+      const int64_t first = first_ * per_iteration();
+      if (m > first && !begins_lap && labels_.Of(PlaceOf(plan_, m - 1), j) == label) {
         relay = op_->copy == Copy::kForward ? Channel::kForwardCopy : Channel::kBackwardCopy;
         from = PlaceOf(plan_, m - 1).worker;
       }
@@ -714,7 +727,7 @@ class SymbolicRun {
     int64_t masters = 0;
     for (int w = 0; w < plan_.workers; ++w) {
       std::vector<Symbol> states;
-      for (int j = 0; j < plan_.stage_count(); ++j) states.push_back({Of::kState, j, 0});
+      for (int j = 0; j < plan_.stage_count(); ++j) states.push_back({Of::kState, j, first_});
       for (int n = 0; n < std::ssize(memory_[w]); ++n) {
         const Cell& cell = memory_[w][n];
         const MemoryBlock& block = ring_.blocks[w][n];
@@ -736,30 +749,29 @@ class SymbolicRun {
                                   ", not ", plan_.iterations);
       }
     }
-    const int64_t iterations = plan_.exchange ? plan_.iterations : 0;
+    const int64_t iterations = plan_.exchange ? plan_.iterations - first_ : 0;
     if (squares_ != (counts_squares() ? masters * iterations : 0)) {
       return FailedPrecondition("squares are counted ", squares_, " times");
     }
     if (norms_ != (has_norm() ? (Replicated() ? plan_.workers : 1) * iterations : 0)) {
       return FailedPrecondition("norms are folded ", norms_, " times");
     }
-    return CheckReports();
+    return CheckReports(iterations);
   }
 
-  absl::Status CheckReports() const {
+  absl::Status CheckReports(int64_t iterations) const {
     int64_t reports = 0;
     for (int i = ring_.begin[0]; i < ring_.begin[1]; ++i) {
       reports += ring_.op(i).kind == OpKind::kReport ? 1 : 0;
     }
-    const int64_t wanted =
-        plan_.exchange ? plan_.iterations + static_cast<int64_t>(RequiredEvaluations(plan_).size())
-                       : 0;
+    const int64_t wanted = iterations + static_cast<int64_t>(RequiredEvaluations(plan_).size());
     if (reports == wanted) return absl::OkStatus();
     return FailedPrecondition("worker 0: there are ", reports, " reports, not ", wanted);
   }
 
   const Plan& plan_;
   const LinkedRing& ring_;
+  const int first_ = plan_.first_iteration;
   const uint64_t order_;
   const RequiredLabels labels_;
   std::mt19937_64 random_{order_};

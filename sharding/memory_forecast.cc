@@ -20,7 +20,7 @@ int64_t PendingGradients(const Plan& plan, const std::vector<int64_t>& gradient_
     if (plan.stages[j].sum_bytes > 0) sums.push_back(bytes);
   }
   const int64_t stages = static_cast<int64_t>(sums.size());
-  const int64_t backwards = stages * plan.laps * plan.iterations;
+  const int64_t backwards = stages * plan.laps * (plan.iterations - plan.first_iteration);
   const int64_t together = plan.exchange ? plan.pending + int64_t{1} : 1;
   int64_t most = 0;
   for (int64_t first = 0; first < stages; ++first) {

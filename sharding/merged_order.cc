@@ -151,7 +151,7 @@ absl::StatusOr<MergedOrder> MakeMergedOrder(const Plan& plan, const LinkedRing& 
   std::vector<std::vector<std::pair<MergedHop::Due, int>>> pairs(plan.workers);
   for (int w = 0; w < plan.workers; ++w) {
     std::vector<MergedHop> hops;
-    for (int t = 0; t <= plan.iterations; ++t) {
+    for (int t = plan.first_iteration; t <= plan.iterations; ++t) {
       RZ_ASSIGN_OR_RETURN(const std::vector<MergedHop> more,
                           ReceivesOf(plan, WorkerId(w), Iteration(t)));
       hops.insert(hops.end(), more.begin(), more.end());

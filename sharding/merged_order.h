@@ -91,8 +91,8 @@ class LongHopOrderer {
 
   const Plan plan_;
   const WorkerId self_;
-  int added_ = 0;                 // iterations
-  std::vector<MergedHop> ready_;  // sorted, the first last
+  int added_ = plan_.first_iteration;  // the next iteration
+  std::vector<MergedHop> ready_;       // sorted, the first last
   std::vector<MergedHop> later_;
 };
 

@@ -129,6 +129,9 @@ absl::Status CheckPlan(const Plan& plan) {
   if (plan.pending < 1) return Wrong("pending", "at least 1", plan.pending);
   if (plan.window < 0) return Wrong("window", "at least 0", plan.window);
   if (plan.iterations < 0) return Wrong("iterations", "at least 0", plan.iterations);
+  if (plan.first_iteration < 0 || plan.first_iteration > plan.iterations) {
+    return Wrong("first_iteration", absl::StrCat("0 to ", plan.iterations), plan.first_iteration);
+  }
   if (plan.warmup_updates < 0 || plan.warmup_updates > plan.iterations) {
     return Wrong("warmup_updates", absl::StrCat("0 to ", plan.iterations), plan.warmup_updates);
   }
@@ -190,6 +193,9 @@ std::string PlanToString(const Plan& plan) {
       plan.evaluation.laps, " collect_every ", plan.collection.every, " collector ",
       plan.collection.worker.value, " collect_versions ", plan.collection.versions.size());
   for (const int version : plan.collection.versions) absl::StrAppend(&text, " ", version);
+  if (plan.first_iteration > 0) {
+    absl::StrAppend(&text, " first_iteration ", plan.first_iteration);
+  }
   if (plan.warmup_updates > 0) absl::StrAppend(&text, " warmup_updates ", plan.warmup_updates);
   if (plan.one_host) absl::StrAppend(&text, " one_host 1");
   if (plan.samples.per_epoch > 0) {
@@ -278,6 +284,9 @@ absl::StatusOr<Plan> ParsePlan(const std::string& text) {
   head.Read("collect_every", &plan.collection.every);
   head.Read("collector", &plan.collection.worker.value);
   head.ReadList("collect_versions", &plan.collection.versions);
+  if (head.wrong().empty() && head.Next("first_iteration")) {
+    head.Read("first_iteration", &plan.first_iteration);
+  }
   if (head.wrong().empty() && head.Next("warmup_updates")) {
     head.Read("warmup_updates", &plan.warmup_updates);
   }

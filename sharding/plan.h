@@ -96,7 +96,10 @@ struct Plan {
   bool stagger = false;  // neighbours keep T/N apart by tokens (schedule.h); refused for dp
   int retain = 0;        // the last r stages keep their forward copy for the backward
   bool exchange = true;  // false: compute only, nothing travels and nothing is updated (the floor)
-  int iterations = 1;    // of the whole run
+  int iterations = 1;    // of the whole run: the last version is θ_T
+  // The run begins with iteration f, and with what a run up to there has left: θ_f, and what
+  // iteration f reads besides (zero/engine.h, Beginning).
+  int first_iteration = 0;
   // The first W iterations are of dp, whatever the rule: their updates see fresh gradients. From
   // iteration W on it is the rule (rule_at).
   int warmup_updates = 0;

@@ -275,7 +275,7 @@ class ProgramWriter::Impl {
     if (m.lap.value > 0) {
       before.lap = Lap(m.lap.value - 1);
     } else {
-      if (m.iteration.value == 0) return std::nullopt;
+      if (m.iteration.value == plan_.first_iteration) return std::nullopt;
       before.iteration = Iteration(m.iteration.value - 1);
       before.lap = Lap(plan_.laps - 1);
     }
@@ -587,7 +587,8 @@ class ProgramWriter::Impl {
 
   void Evaluation(Iteration t) {
     for (const StageId j : stages_) {
-      if (self_.value == last_worker() || t.value == 0) break;  // θ_0 has the initial statistics
+      // The first version has the initial statistics.
+      if (self_.value == last_worker() || t.value == plan_.first_iteration) break;
       if (plan_.stage(j).buffer_bytes == 0) continue;
       ReceiveSnapshot(t, j);
       const WorkerId next(self_.value + 1);
@@ -634,7 +635,7 @@ class ProgramWriter::Impl {
       if (Travels(j)) PassEvaluationCopy(t, l, j);
       const auto version = [&](StageId i) { return VersionAfter(plan_, i, t.value); };
       Uses uses = Parameters(j, Copy::kEvaluation, version);
-      if (plan_.stage(j).buffer_bytes > 0 && t.value > 0) {
+      if (plan_.stage(j).buffer_bytes > 0 && t.value > plan_.first_iteration) {
         uses.push_back(Reading(Role::kSnapshot, operands_.Snapshot(j, Version(t.value))));
       }
       Emit({.kind = OpKind::kEvaluate, .stage = j, .iteration = t, .lap = l, .version = version(j)},
@@ -689,16 +690,18 @@ absl::Status CheckRequest(const Plan& plan, WorkerId worker, IterationRange rang
   if (worker.value < 0 || worker.value >= plan.workers) {
     return InvalidArgument("worker ", worker.value, " is not one of ", plan.workers);
   }
-  if (range.begin.value < 0 || range.end.value > plan.iterations + 1) {
+  if (range.begin.value < plan.first_iteration || range.end.value > plan.iterations + 1) {
     return InvalidArgument("iterations ", range.begin.value, " to ", range.end.value,
-                           " are not within 0 to ", plan.iterations + 1);
+                           " are not within ", plan.first_iteration, " to ", plan.iterations + 1);
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-IterationRange WholeRun(const Plan& plan) { return {Iteration(0), Iteration(plan.iterations + 1)}; }
+IterationRange WholeRun(const Plan& plan) {
+  return {Iteration(plan.first_iteration), Iteration(plan.iterations + 1)};
+}
 
 absl::StatusOr<ProgramWriter> ProgramWriter::Create(const Plan& plan, WorkerId worker,
                                                     Iteration from) {

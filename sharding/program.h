@@ -34,7 +34,7 @@ struct IterationRange {
   Iteration end{0};
   bool operator==(const IterationRange&) const = default;
 };
-IterationRange WholeRun(const Plan& plan);  // [0, T + 1)
+IterationRange WholeRun(const Plan& plan);  // [plan.first_iteration, T + 1)
 
 struct Program {
   WorkerId worker{0};

@@ -28,7 +28,7 @@ struct Reads {
 Reads ReadsIn(const UpdateRule& rule, WorkerId w, int iteration, StageId j, Version v) {
   const Plan& plan = rule.plan();
   Reads reads;
-  if (iteration < 0 || iteration > plan.iterations) return reads;
+  if (iteration < plan.first_iteration || iteration > plan.iterations) return reads;
   for (int l = 0; l < plan.laps && iteration < plan.iterations; ++l) {
     if (ReadVersion(rule, {w, Iteration(iteration), Lap(l)}, j) != v) continue;
     if (!reads.first_lap) reads.first_lap = l;
@@ -65,7 +65,7 @@ std::optional<MicroBatch> PreviousMicroBatch(const Plan& plan, const MicroBatch&
     previous.lap = Lap(m.lap.value - 1);
     return previous;
   }
-  if (m.iteration.value == 0) return std::nullopt;
+  if (m.iteration.value == plan.first_iteration) return std::nullopt;
   previous.iteration = Iteration(m.iteration.value - 1);
   previous.lap = Lap(plan.laps - 1);
   return previous;
@@ -126,6 +126,18 @@ Version ReadVersion(const UpdateRule& rule, const MicroBatch& m, StageId j) {
       m.lap.value > 0 || plan.rule_at(m.iteration) == Rule::kDp || ReadsFresh(rule, m.worker, j);
   if (fresh) return Version(m.iteration.value);
   return plan.predict ? Prediction(m.iteration.value) : Version(m.iteration.value - 1);
+}
+
+std::vector<Version> FirstVersions(const Plan& plan, StageId j) {
+  const int first = plan.first_iteration;
+  if (plan.stage(j).sum_bytes == 0) return {Version(0)};
+  std::vector<Version> versions = {Version(first)};
+  if (IsPredicted(plan, j)) {
+    versions.insert(versions.end(), {Prediction(first), Prediction(first + 1)});
+  } else if (first > 0 && VersionBuffers(plan, j) > 1) {
+    versions.push_back(Version(first - 1));
+  }
+  return versions;
 }
 
 std::vector<Version> OverwrittenVersions(const Plan& plan, Iteration t) {
@@ -228,7 +240,7 @@ std::vector<Version> EvaluatedVersions(const Plan& plan) {
   std::vector<Version> versions;
   if (plan.evaluation.every <= 0 || plan.evaluation.laps <= 0 || !plan.exchange) return versions;
   for (int v = plan.evaluation.every; v < plan.iterations; v += plan.evaluation.every) {
-    versions.push_back(Version(v));
+    if (v >= plan.first_iteration) versions.push_back(Version(v));
   }
   versions.push_back(Version(plan.iterations));
   return versions;
@@ -236,12 +248,13 @@ std::vector<Version> EvaluatedVersions(const Plan& plan) {
 
 bool IsEvaluated(const Plan& plan, Version v) {
   if (plan.evaluation.every <= 0 || plan.evaluation.laps <= 0 || !plan.exchange) return false;
-  return v.value == plan.iterations ||
-         (v.value > 0 && v.value < plan.iterations && v.value % plan.evaluation.every == 0);
+  if (v.value == plan.iterations) return true;
+  const bool among = v.value >= std::max(plan.first_iteration, 1) && v.value < plan.iterations;
+  return among && v.value % plan.evaluation.every == 0;
 }
 
 bool IsCollected(const Plan& plan, Version v) {
-  if (!plan.exchange || v.value < 1 || v.value > plan.iterations) return false;
+  if (!plan.exchange || v.value <= plan.first_iteration || v.value > plan.iterations) return false;
   const CollectionPlan& collection = plan.collection;
   if (collection.every > 0 && v.value % collection.every == 0) return true;
   return std::binary_search(collection.versions.begin(), collection.versions.end(), v.value);

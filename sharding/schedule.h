@@ -68,6 +68,10 @@ Version ReadVersion(const UpdateRule& rule, const MicroBatch& m, StageId j);
 // The label of stage j after `updates` updates: a stage without a sum (frozen) stays at 0 for ever.
 Version VersionAfter(const Plan& plan, StageId j, int updates);
 
+// The labels that the owner of stage j has when the run begins: θ_f, and what iteration f reads
+// instead of it: θ_{f-1}, or the predictions p_f and p_{f+1}. θ_{-1} is θ_0.
+std::vector<Version> FirstVersions(const Plan& plan, StageId j);
+
 // The labels whose memory the update of iteration t overwrites: θ_{t-1}, or θ_t if it is in place;
 // with plan.predict that of the prediction of θ_t, too.
 std::vector<Version> OverwrittenVersions(const Plan& plan, Iteration t);
@@ -110,11 +114,11 @@ CopySource EvaluationSourceOf(const Plan& plan, WorkerId w, StageId j);
 // and so do all where copies are held).
 bool HasBackwardCopy(const Plan& plan, StageId j);
 
-// The versions to evaluate, ascending: every, 2·every, …, iterations.
+// The versions to evaluate, ascending: every, 2·every, …, iterations; from the run's first version on.
 std::vector<Version> EvaluatedVersions(const Plan& plan);
 bool IsEvaluated(const Plan& plan, Version v);
 
-// Whether plan.collection.worker is shown version v whole.
+// Whether plan.collection.worker is shown version v whole: only versions that the run has made.
 bool IsCollected(const Plan& plan, Version v);
 
 // The same worker's next lap; nothing if the run is over, if an evaluation or a collection comes

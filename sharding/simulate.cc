@@ -300,6 +300,7 @@ absl::StatusOr<ShortRun> ShortRun::Make(const Plan& plan) {
   few.evaluation = {};
   few.collection = {};
   few.iterations = kIterations;
+  few.first_iteration = 0;
   few.warmup_updates = 0;
   RZ_ASSIGN_OR_RETURN(LinkedRing ring, LinkedRing::Write(few));
   return ShortRun(std::move(few), std::move(ring));

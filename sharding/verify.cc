@@ -64,13 +64,24 @@ absl::Status CheckWaits(const Plan& plan, const LinkedRing& ring, Merging mergin
   return WaitGraph(ring).CheckOverwrites(plan);
 }
 
-// The first update of a warm-up, one that follows, and the last. Whether θ_W is evaluated, with which
-// the rule begins, stays as it is, though evaluations come closer together.
-int ShortenedWarmup(const Plan& plan) {
-  const int warmup = plan.warmup_updates, every = plan.evaluation.every;
-  if (every <= 1 || warmup <= 1) return std::min(warmup, 3);
-  if (warmup % every != 0) return 3;
-  return warmup == 2 ? 2 : 4;
+// Where a run begins, shortened: whether its first version is evaluated stays as it is, though evaluations
+// come closer together.
+int ShortenedFirst(const Plan& plan) {
+  const bool evaluated =
+      plan.evaluation.every > 1 && IsEvaluated(plan, Version(plan.first_iteration));
+  return evaluated ? 2 : std::min(plan.first_iteration, 1);
+}
+
+// Where its warm-up ends, if it has one left: behind the first iteration, one that follows, and the last.
+// Whether θ_W is evaluated, with which the rule begins, stays as it is.
+int ShortenedWarmup(const Plan& plan, int first) {
+  constexpr int kEnough = 3;
+  const int left = plan.warmup_updates - plan.first_iteration, every = plan.evaluation.every;
+  if (left <= 0) return 0;
+  const int warmup = first + std::min(left, kEnough);
+  if (every <= 1) return warmup;
+  const bool evaluated = plan.warmup_updates % every == 0;
+  return evaluated == (warmup % 2 == 0) ? warmup : warmup + 1;
 }
 
 }  // namespace
@@ -94,10 +105,12 @@ Plan ShortenedPlan(const Plan& plan, Merging merging) {
   // The first, one in the middle, and the last. Where kinds share a FIFO all laps of an evaluation may
   // wait in it together.
   if (merging == Merging::kNone) shortened.evaluation.laps = std::min(plan.evaluation.laps, 3);
-  if (plan.iterations <= kEnough) return shortened;
-  const int warmup = ShortenedWarmup(plan);
+  if (plan.iterations - plan.first_iteration <= kEnough) return shortened;
+  const int first = ShortenedFirst(plan), warmup = ShortenedWarmup(plan, first);
+  const int of_rule = plan.iterations - std::max(plan.first_iteration, plan.warmup_updates);
+  shortened.first_iteration = first;
   shortened.warmup_updates = warmup;
-  shortened.iterations = warmup + std::min(plan.iterations - plan.warmup_updates, kEnough - 1);
+  shortened.iterations = std::max(first, warmup) + std::min(of_rule, kEnough - 1);
   // Every version collected: waits are only taken away where one is not.
   if (plan.collection.every > 0 || !plan.collection.versions.empty()) {
     shortened.collection.every = 1;
@@ -109,6 +122,7 @@ Plan ShortenedPlan(const Plan& plan, Merging merging) {
   const bool last_two_adjacent = plan.iterations % plan.evaluation.every == 1;
   const bool are_adjacent = shortened.iterations % shortened.evaluation.every == 1;
   if (shortened.evaluation.every == 2 && last_two_adjacent != are_adjacent) ++shortened.iterations;
+  if (of_rule == 0) shortened.warmup_updates = shortened.iterations;
   return shortened;
 }
 

@@ -19,7 +19,6 @@ void BlockMemory::Borrow(const MemoryBlock& cell, MappedMemory memory) {
 void BlockMemory::AddStamp(const MemoryBlock& own) {
   Memory& memory = blocks_.at(own);
   memory.stamp = Stamp(memory.data, memory.handle.size());
-  memory.stamp.Set(StampOf(Version(0)));
 }
 
 Stamp BlockMemory::StampAt(const MemoryBlock& block) const {

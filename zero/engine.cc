@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
+#include "sharding/schedule.h"
 #include "sharding/verify.h"
 #include "zero/blame.h"
 #include "zero/block_memory.h"
@@ -75,6 +76,27 @@ class Engine::Impl {
   Gate gate_{{executor_, messages_, statistics_, sums_, blocks_}};
 };
 
+namespace {
+
+// That all is there which a run needs that does not begin with θ_0.
+absl::Status CheckBeginning(const Plan& plan, const Beginning& beginning) {
+  if (plan.first_iteration == 0) return absl::OkStatus();
+  const auto missing = [&](const char* what) {
+    return InvalidArgument("the plan begins with iteration ", plan.first_iteration,
+                           ": beginning needs ", what);
+  };
+  if (!beginning.state) return missing("the optimizer's state");
+  if (plan.skips() && !beginning.loss_scale.has_value()) return missing("the loss scale's history");
+  for (int j = 0; j < plan.stage_count(); ++j) {
+    if (FirstVersions(plan, StageId(j)).size() > 1 && !beginning.version) {
+      return missing("what the first iteration reads besides its version");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
   RZ_RETURN_IF_ERROR(CheckPlan(options.plan));
   RZ_RETURN_IF_ERROR(CheckOptimizer(options.optimizer));
@@ -85,6 +107,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
     return absl::InvalidArgumentError(
         "a dynamic loss scale needs a plan that skips overflows: nothing else tells of them");
   }
+  RZ_RETURN_IF_ERROR(CheckBeginning(options.plan, options.beginning));
   if (static_cast<int>(options.layouts.size()) != options.plan.stage_count()) {
     return InvalidArgument("the plan has ", options.plan.stage_count(), " stages, but ",
                            options.layouts.size(), " layouts were given");
@@ -230,11 +253,12 @@ absl::Status Engine::Impl::Start() {
   RZ_RETURN_IF_ERROR(AllocateBlocks());
   for (int j = 0; j < plan_.stage_count(); ++j) {
     if (!plan_.has_masters(options_.self, StageId(j))) continue;
-    RZ_RETURN_IF_ERROR(owned_.Initialize(StageId(j), options_.optimizer, options_.initialize));
+    RZ_RETURN_IF_ERROR(owned_.Initialize(StageId(j), options_));
   }
+  sums_.Initialize();
   RZ_RETURN_IF_ERROR(statistics_.Initialize());
   RZ_ASSIGN_OR_RETURN(ProgramWriter program,
-                      ProgramWriter::Create(plan_, options_.self, Iteration(0)));
+                      ProgramWriter::Create(plan_, options_.self, WholeRun(plan_).begin));
   const Lock lock = executor_.Hold();
   if (options_.transport != nullptr) {
     options_.transport->AnswerWith(

@@ -35,6 +35,7 @@
 #include "sharding/memory_forecast.h"
 #include "sharding/plan.h"
 #include "sharding/verify.h"
+#include "zero/beginning.h"
 #include "zero/flight_record.h"
 #include "zero/flight_recorder.h"
 #include "zero/layout.h"
@@ -76,7 +77,7 @@ struct LapTask {
 // statistics.
 struct EvaluationCopy {
   std::vector<StageCopy> copies;
-  SharedBuffer statistics;  // empty: the stage has none, or they are still the initial ones
+  SharedBuffer statistics;  // empty: the stage has none, or they are still the run's first ones
 };
 
 // What a collection shows next: one part of one stage.
@@ -88,7 +89,7 @@ struct CollectedPart {
   } kind = Kind::kParameters;
   StageId stage{0};
   SharedBuffer parameters;  // kParameters: masters; empty: the stage has none
-  SharedBuffer statistics;  // kParameters; empty: it has none, or they are still the initial ones
+  SharedBuffer statistics;  // kParameters; empty: it has none, or they are still the first ones
   const std::byte* values = nullptr;  // kGradient, kState; valid until EndCollect
 };
 
@@ -127,12 +128,14 @@ struct EngineOptions {
   // plan.skip_overflows.
   LossScaleOptions loss_scale;
   uint64_t seed = 0;  // of the random numbers that round sums
-  // Fills θ_0, in fp32, of a stage whose masters this worker has; called by Create, in stage order.
+  // Fills the first version, in fp32, of a stage whose masters this worker has; called by Create, in
+  // stage order.
   std::function<absl::Status(StageId, std::byte* parameters)> initialize;
   // Where parameters lie that do not travel: without exchange, and in stage 0 of ZeRO; null: on the
   // heap.
   std::function<absl::StatusOr<Buffer>(size_t bytes)> parameter_memory;
-  // Fills the initial running statistics of a stage; called on worker 0 only.
+  Beginning beginning;  // where plan.first_iteration > 0
+  // Fills the first running statistics of a stage; called on worker 0 only.
   std::function<absl::Status(StageId, std::byte* statistics)> initialize_statistics;
   int metrics_count = 0;        // doubles in each micro-batch's report
   bool gradient_norms = false;  // updates count squares for GradientSquares

@@ -9,10 +9,37 @@
 
 namespace ringzero {
 
-LossScale::LossScale(const LossScaleOptions& options, const Seen& seen)
-    : options_(options), seen_(seen), scale_(options.initial), hysteresis_(options.hysteresis) {
-  for (int t = 0; t < LagOf(t); ++t) scales_[t] = scale_;
-  skipped_before_[0] = 0;
+namespace {
+
+LossScale::History FromTheStart(const LossScaleOptions& options) {
+  return {
+      .scale = options.initial, .scale_of_next = options.initial, .hysteresis = options.hysteresis};
+}
+
+}  // namespace
+
+LossScale::LossScale(const LossScaleOptions& options, const Seen& seen,
+                     const std::optional<History>& history)
+    : options_(options), seen_(seen) {
+  const History before = history.value_or(FromTheStart(options));
+  scale_ = before.scale;
+  hysteresis_ = before.hysteresis;
+  last_overflow_ = before.last_overflow;
+  noted_ = before.noted;
+  skipped_ = before.skipped;
+  // Those that earlier iterations have decided.
+  for (int t = noted_; t - LagOf(t) < noted_; ++t) scales_[t] = scale_;
+  scales_[noted_] = before.scale_of_next;
+  skipped_before_[noted_] = skipped_;
+}
+
+LossScale::History LossScale::history() const {
+  return {.noted = noted_,
+          .scale = scale_,
+          .scale_of_next = Of(noted_),
+          .hysteresis = hysteresis_,
+          .last_overflow = last_overflow_,
+          .skipped = skipped_};
 }
 
 absl::Status LossScale::Note(int iteration, bool overflow) {

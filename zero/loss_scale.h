@@ -14,6 +14,7 @@
 #define RINGZERO_ZERO_LOSS_SCALE_H_
 
 #include <map>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "zero/update/value_type.h"
@@ -26,7 +27,20 @@ class LossScale {
     int lag = 1;     // the scale of iteration t follows from overflows up to t - lag; at least 1
     int warmup = 0;  // in so many iterations from the first on up to t - 1
   };
-  LossScale(const LossScaleOptions& options, const Seen& seen);
+  // All that iterations before `noted` have left.
+  struct History {
+    int noted = 0;             // iterations
+    double scale = 1;          // now()
+    double scale_of_next = 1;  // Of(noted)
+    int hysteresis = 1;        // overflows that are still let pass
+    int last_overflow = -1;
+    int skipped = 0;
+  };
+  // Without a history: from iteration 0 on.
+  LossScale(const LossScaleOptions& options, const Seen& seen,
+            const std::optional<History>& history = {});
+
+  History history() const;
 
   // Of the next iteration that has not been noted. OutOfRange: it overflowed, the scale is already
   // at its minimum, and that ends the run.
@@ -50,10 +64,10 @@ class LossScale {
   const LossScaleOptions options_;
   const Seen seen_;
   double scale_;
-  int hysteresis_;  // overflows that are still let pass
-  int last_overflow_ = -1;
-  int noted_ = 0;  // iterations
-  int skipped_ = 0;
+  int hysteresis_;
+  int last_overflow_;
+  int noted_;
+  int skipped_;
   std::map<int, double> scales_;       // by iteration
   std::map<int, int> skipped_before_;  // by iteration
 };

@@ -153,9 +153,18 @@ StageOptimizer::ParameterState StageOptimizer::state(int parameter) const {
   const State& state = states_[parameter];
   const size_t count = static_cast<size_t>(layout_.parameters[parameter].numel);
   const auto values = [count](const float* part) {
-    return part != nullptr ? std::span<const float>(part, count) : std::span<const float>();
+    return std::span<const float>(part, part == nullptr ? 0 : count);
   };
   return {.updates = state.updates, .first = values(state.first), .second = values(state.second)};
+}
+
+StageOptimizer::MutableState StageOptimizer::mutable_state(int parameter) {
+  State& state = states_[parameter];
+  const size_t count = static_cast<size_t>(layout_.parameters[parameter].numel);
+  const auto values = [count](float* part) {
+    return std::span<float>(part, part == nullptr ? 0 : count);
+  };
+  return {.updates = &state.updates, .first = values(state.first), .second = values(state.second)};
 }
 
 }  // namespace ringzero

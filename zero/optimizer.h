@@ -87,6 +87,13 @@ class StageOptimizer {
     std::span<const float> second;
   };
   ParameterState state(int parameter) const;
+  // The same to be written.
+  struct MutableState {
+    int64_t* updates;
+    std::span<float> first;
+    std::span<float> second;
+  };
+  MutableState mutable_state(int parameter);
 
  private:
   struct State {

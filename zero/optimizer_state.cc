@@ -80,4 +80,17 @@ void CopyState(const StateLayout& layout, const StageOptimizer& optimizer, std::
   }
 }
 
+void PutState(const StateLayout& layout, const std::byte* in, StageOptimizer& optimizer) {
+  for (const StateSpec& spec : layout.specs) {
+    const StageOptimizer::MutableState state = optimizer.mutable_state(spec.parameter);
+    const std::byte* from = in + spec.offset_bytes;
+    if (spec.kind == StateSpec::Kind::kStep) {
+      std::memcpy(state.updates, from, sizeof(*state.updates));
+    } else {
+      const std::span<float> to = spec.kind == StateSpec::Kind::kFirst ? state.first : state.second;
+      std::memcpy(to.data(), from, to.size_bytes());
+    }
+  }
+}
+
 }  // namespace ringzero

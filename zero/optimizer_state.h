@@ -48,6 +48,8 @@ std::vector<int64_t> ScratchBytes(const OptimizerOptions& options,
 
 // Between two updates of the stage.
 void CopyState(const StateLayout& layout, const StageOptimizer& optimizer, std::byte* out);
+// The other way.
+void PutState(const StateLayout& layout, const std::byte* in, StageOptimizer& optimizer);
 
 }  // namespace ringzero
 

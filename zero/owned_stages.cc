@@ -11,6 +11,8 @@
 #include "sharding/operands.h"
 #include "sharding/samples.h"
 #include "sharding/schedule.h"
+#include "zero/engine.h"
+#include "zero/optimizer_state.h"
 #include "zero/update/kernels.h"
 
 namespace ringzero {
@@ -80,29 +82,45 @@ bool PendingUpdate::Step() {
   return ++next_block_ < blocks.size();
 }
 
-absl::Status OwnedStages::Initialize(StageId stage, const OptimizerOptions& optimizer,
-                                     const std::function<absl::Status(StageId, std::byte*)>& fill) {
+absl::Status OwnedStages::InitializeVersions(StageId stage, const EngineOptions& options) {
   const StageLayout& layout = layouts_[stage.value];
-  if (layout.parameter_bytes > 0) {
-    std::byte* const masters = blocks_.Write(MastersBlock(plan_, stage, Version(0)));
-    std::byte* const version = blocks_.Write(VersionBlock(plan_, stage, Version(0)));
-    if (fill) RZ_RETURN_IF_ERROR(fill(stage, masters));
-    if (fill && masters != version) RoundParameters(layout, masters, version);
-    // The predictions of θ_0 and θ_1, which no update makes.
-    for (int t = 0; t < 2 && IsPredicted(plan_, stage); ++t) {
-      const MemoryBlock predicted = VersionBlock(plan_, stage, Prediction(t));
-      std::memcpy(blocks_.Write(predicted), version, static_cast<size_t>(layout.parameter_bytes));
-      blocks_.StampAt(predicted).Set(StampOf(Prediction(t)));
+  const std::vector<Version> labels = FirstVersions(plan_, stage);
+  const MemoryBlock newest = VersionBlock(plan_, stage, labels[0]);
+  const MemoryBlock apart = MastersBlock(plan_, stage, labels[0]);
+  std::byte* const version = blocks_.Write(newest);
+  std::byte* const masters = blocks_.Write(apart);
+  if (options.initialize) RZ_RETURN_IF_ERROR(options.initialize(stage, masters));
+  if (options.initialize && masters != version) RoundParameters(layout, masters, version);
+  for (const MemoryBlock& block : {newest, apart}) blocks_.StampAt(block).Set(StampOf(labels[0]));
+  for (size_t i = 1; i < labels.size(); ++i) {
+    const MemoryBlock block = VersionBlock(plan_, stage, labels[i]);
+    std::byte* const other = blocks_.Write(block);
+    if (plan_.first_iteration > 0) {
+      RZ_RETURN_IF_ERROR(options.beginning.version(stage, labels[i], other));
+    } else {
+      std::memcpy(other, version, static_cast<size_t>(layout.parameter_bytes));
     }
+    blocks_.StampAt(block).Set(StampOf(labels[i]));
   }
+  return absl::OkStatus();
+}
+
+absl::Status OwnedStages::Initialize(StageId stage, const EngineOptions& options) {
+  const StageLayout& layout = layouts_[stage.value];
+  if (layout.parameter_bytes > 0) RZ_RETURN_IF_ERROR(InitializeVersions(stage, options));
   if (layout.sum_bytes == 0 || !plan_.exchange) return absl::OkStatus();
   const MemoryBlock state{.kind = BlockKind::kState, .stage = stage};
   std::span<std::byte> moments;
   if (blocks_.Has(state)) moments = blocks_.Bytes(state);
   Stage& owned = stages_[stage.value];
-  owned.optimizer = std::make_unique<StageOptimizer>(optimizer, layout, moments);
+  owned.optimizer = std::make_unique<StageOptimizer>(options.optimizer, layout, moments);
   const auto scratch = static_cast<size_t>(owned.optimizer->scratch_bytes());
   if (scratch > static_cast<size_t>(scratch_bytes())) scratch_ = MakeHeapBuffer(scratch);
+  if (plan_.first_iteration == 0) return absl::OkStatus();
+  const StateLayout shown = StateLayout::Make(options.optimizer, layout);
+  Buffer saved = MakeHeapBuffer(static_cast<size_t>(shown.bytes));
+  RZ_RETURN_IF_ERROR(options.beginning.state(stage, saved.data()));
+  PutState(shown, saved.data(), *owned.optimizer);
   return absl::OkStatus();
 }
 

@@ -29,6 +29,8 @@
 
 namespace ringzero {
 
+struct EngineOptions;
+
 // What an update needs to know besides its sum.
 struct UpdateTerms {
   double loss_scale = 1;
@@ -77,10 +79,9 @@ class OwnedStages {
   OwnedStages(const Plan& plan, const std::vector<StageLayout>& layouts, BlockMemory& blocks)
       : plan_(plan), layouts_(layouts), blocks_(blocks) {}
 
-  // θ_0 of `stage`, what is predicted from it, and the optimizer's first state, in blocks that are
-  // allocated. `fill` writes θ_0's masters; empty: zeros.
-  absl::Status Initialize(StageId stage, const OptimizerOptions& optimizer,
-                          const std::function<absl::Status(StageId, std::byte*)>& fill);
+  // The first version of `stage`, what is read instead of it, and the optimizer's first state, in
+  // blocks that are allocated. `options` fills them; without `options.initialize`: zeros.
+  absl::Status Initialize(StageId stage, const EngineOptions& options);
 
   std::unique_ptr<PendingUpdate> BeginUpdate(const Instruction& update, const UpdateTerms& terms,
                                              const std::byte* sum);
@@ -108,7 +109,9 @@ class OwnedStages {
   const std::vector<StageLayout>& layouts_;
   BlockMemory& blocks_;
   std::map<int, Stage> stages_;  // those that train
-  Buffer scratch_;               // of the update under way: there is one at a time
+  absl::Status InitializeVersions(StageId stage, const EngineOptions& options);
+
+  Buffer scratch_;  // of the update under way: there is one at a time
 };
 
 }  // namespace ringzero

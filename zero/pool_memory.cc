@@ -27,9 +27,9 @@ int64_t Pages(size_t bytes) {
 absl::StatusOr<int64_t> RingBytes(const Plan& plan, WorkerId self) {
   Plan first = plan;
   first.laps = std::min(plan.laps, 3);
-  RZ_ASSIGN_OR_RETURN(
-      const Program program,
-      MakeProgram(first, self, {Iteration(0), Iteration(std::min(2, plan.iterations))}));
+  IterationRange range = WholeRun(plan);
+  range.end = std::min(range.end, Iteration(range.begin.value + 2));
+  RZ_ASSIGN_OR_RETURN(const Program program, MakeProgram(first, self, range));
   std::set<int> peers;
   for (const Op& op : program.ops) {
     if (IsMessage(op.kind) && op.peer != self) peers.insert(op.peer.value);

@@ -41,6 +41,10 @@ class RandomShapes {
     shape.evaluate_every = Chance(3) ? Draw(1, 3) : 0;
     shape.evaluation_laps = Draw(1, 2);
     shape.collect_every = Chance(4) ? Draw(1, 2) : 0;
+    if (Chance(3)) {
+      shape.first_iteration = Draw(1, 6);
+      shape.iterations += shape.first_iteration;
+    }
     if (Chance(6)) shape.collect_versions = {Draw(1, shape.iterations)};
     shape.collector = Draw(0, shape.workers - 1);
     shape.statistics = Chance(3);
@@ -59,8 +63,10 @@ class RandomShapes {
     if (shape.rule != Rule::kDp) {
       shape.predict = Chance(4);
       shape.stagger = Chance(3);
-      shape.warmup_updates = Chance(3) ? Draw(1, 4) : 0;
-      shape.iterations += shape.warmup_updates;
+      if (Chance(3)) {
+        shape.warmup_updates = Draw(1, 4 + shape.first_iteration);
+        shape.iterations = std::max(shape.iterations, shape.warmup_updates + Draw(0, 3));
+      }
     }
     return shape;
   }

@@ -48,6 +48,11 @@ std::vector<PlanShape> Shapes() {
       Shape("3x4 cdp_v2 iterations=3 evaluate=1 collect=2 collector=1 statistics tied one_host"),
       Shape("3x3 cdp_v1 zero=2 iterations=3 evaluate=2 one_host"),
       Shape("2x3 cdp_v1 iterations=3 clip_exact retain=1 one_host"),
+      // A warm-up, and runs that do not begin with θ_0.
+      Shape("3x3 cdp_v1 laps=2 iterations=4 warmup_updates=2 evaluate=2 skip_overflows"),
+      Shape("2x3 cdp_v2 stagger predict iterations=4 warmup_updates=2"),
+      Shape("3x4 cdp_v1 first_iteration=2 iterations=4 evaluate=2 statistics clip_previous tied"),
+      Shape("2x3 cdp_v2 predict first_iteration=3 iterations=6 warmup_updates=4 one_host"),
   };
 }
 

@@ -32,6 +32,7 @@ PlanShape Shape(const std::string& words) {
       {"laps", &PlanShape::laps},
       {"slack", &PlanShape::slack},
       {"iterations", &PlanShape::iterations},
+      {"first_iteration", &PlanShape::first_iteration},
       {"warmup_updates", &PlanShape::warmup_updates},
       {"evaluate", &PlanShape::evaluate_every},
       {"evaluation_laps", &PlanShape::evaluation_laps},
@@ -94,6 +95,7 @@ Plan MakeTestPlan(const PlanShape& shape) {
   plan.predict = shape.predict;
   plan.retain = std::min(shape.retain, shape.stages);
   plan.iterations = shape.iterations;
+  plan.first_iteration = shape.first_iteration;
   if (shape.rule != Rule::kDp)
     plan.warmup_updates = std::min(shape.warmup_updates, shape.iterations);
   plan.clipping = shape.clipping;
@@ -310,11 +312,13 @@ class Oracle {
   // the only ones.
   int MemoryOf(int i) const { return plan_.zero_stage == 0 ? ring_.worker_of(i) : -1; }
 
-  // When the version is made and when its memory is written again; the initial one lies in both.
+  // When the version is made and when its memory is written again; the run begins with the first.
   int64_t Made(int i, int j, int version) const {
     if (IsPrediction(Version(version))) version = LabelNumber(Version(version)) - 1;
     const auto found = updates_.find({MemoryOf(i), j, version});
-    return version <= 0 ? 0 : found == updates_.end() ? INT64_MAX : times_.end[found->second];
+    return version <= plan_.first_iteration ? 0
+           : found == updates_.end()        ? INT64_MAX
+                                            : times_.end[found->second];
   }
   int64_t Overwritten(int i, int j, int version) const {
     int by = plan_.rule == Rule::kDp ? version + 1 : std::max(version, 0) + 2;
@@ -419,7 +423,7 @@ class Oracle {
     const bool previous = plan_.clipping == Clipping::kPrevious;
     const auto found = squares_of_.find(op.iteration.value - (previous ? 1 : 0));
     if (found == squares_of_.end()) {
-      const bool none = previous && op.iteration.value == 0;
+      const bool none = previous && op.iteration.value == plan_.first_iteration;
       return none ? absl::OkStatus() : Wrong(i, "has no squares to be clipped by");
     }
     const bool per_stage = plan_.clipping == Clipping::kPerStage && !skips;
@@ -518,7 +522,12 @@ class Oracle {
       wanted.push_back(-op.iteration.value);
       if (contents_[i] != wanted) return Wrong(i, "shows another version's sum or state");
     }
-    if (op.kind == OpKind::kSnapshot && contents_[i] != Wanted(plan_.laps * op.iteration.value)) {
+    std::vector<int> applied;
+    for (int t = plan_.first_iteration; t < op.iteration.value; ++t) {
+      const std::vector<int> more = WantedSum(t);
+      applied.insert(applied.end(), more.begin(), more.end());
+    }
+    if (op.kind == OpKind::kSnapshot && contents_[i] != applied) {
       return Wrong(i, "keeps statistics of other micro-batches");
     }
     return absl::OkStatus();

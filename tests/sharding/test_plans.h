@@ -31,6 +31,7 @@ struct PlanShape {
   bool stagger = false;
   bool predict = false;
   int iterations = 4;
+  int first_iteration = 0;
   int warmup_updates = 0;  // at most `iterations`; ignored with dp
   int evaluate_every = 0;
   int evaluation_laps = 1;

@@ -39,6 +39,7 @@ TEST(EngineOverflowTest, BitsOfEveryRuleAndShape) {
         o.zero_stage = runs % 5 == 4 ? 3 : runs % 5;
         o.stagger = rule != Rule::kDp && runs % 3 == 0;
         if (rule != Rule::kDp) o.warmup_updates = runs % 6;
+        o.first_iteration = runs % 4 == 3 ? 1 + runs % 7 : 0;
         if (runs % 3 == 1) o.evaluation = {.every = 2, .laps = 1};
         if (runs % 4 == 2) o.collection = {.every = 2, .worker = WorkerId(runs % n)};
         const int batch = n * o.laps;

@@ -258,6 +258,45 @@ TEST(EngineTest, AWarmupIsOfDp) {
   }
 }
 
+// With what a run has there it goes on with the same bits, on other workers in dp, too.
+TEST(EngineTest, ARunBeginsWithAnyVersion) {
+  int runs = 0;
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+    for (const bool predict : {false, true}) {
+      if (predict && rule == Rule::kDp) continue;
+      for (int first = 1; first < 6; ++first) {
+        ToyOptions o = Predicting(rule, 1, 1 + first % 2);
+        o.predict = predict;
+        o.workers = 1 + ++runs % 3;
+        o.stages = 4;
+        o.zero_stage = runs % 4;
+        o.iterations = 6;
+        o.evaluation = {.every = 2, .laps = 1};
+        o.collection = {.every = 2};
+        o.warmup_updates = rule == Rule::kDp ? 0 : runs % 5;
+        o.clipping = first % 2 == 0 ? Clipping::kPrevious : Clipping::kOff;
+        o.optimizer.max_norm = first % 2 == 0 ? 0.02 : 0;
+        RZ_ASSIGN(const ToyResult whole, RunToyRing(o, LocalTransports()));
+        o.first_iteration = first;
+        ExpectReferenceBits(o, TransportsOfRun(runs));
+        RZ_ASSIGN(const ToyResult rest, RunToyRing(o, ShmTransports()));
+        EXPECT_EQ(rest.parameters, whole.parameters);
+        EXPECT_EQ(rest.statistics, whole.statistics);
+        EXPECT_EQ(rest.losses,
+                  std::vector<double>(whole.losses.begin() + first, whole.losses.end()));
+      }
+    }
+  }
+}
+
+TEST(EngineTest, ARunThatBeginsLaterSaysWhatItMisses) {
+  ToyOptions o{.workers = 1, .stages = 1, .iterations = 3, .first_iteration = 2};
+  EngineOptions options{.plan = ToyPlan(o), .layouts = ToyLayouts(o), .optimizer = o.optimizer};
+  options.plan.window = 2;
+  EXPECT_THAT(Engine::Create(std::move(options)),
+              Says("begins with iteration 2: beginning needs the optimizer's state"));
+}
+
 TEST(EngineTest, PredictionsChangeWhatIsLearned) {
   ToyOptions o = Predicting(Rule::kCdpV2, 1, 1);
   o.workers = o.stages = 3;

@@ -17,6 +17,10 @@ namespace ringzero {
 // What else a plan of these workers, stages and rule may have, by chance.
 inline void DrawTheRest(std::mt19937& random, ToyOptions& o) {
   const auto one_in = [&](unsigned n) { return random() % n == 0; };
+  if (one_in(3)) {
+    o.first_iteration = 1 + int(random() % 5);
+    o.iterations += o.first_iteration;
+  }
   o.pending = one_in(2) ? 2 : 1;
   o.stagger = o.rule != Rule::kDp && one_in(3);
   if (o.rule != Rule::kDp && one_in(3)) o.warmup_updates = 1 + int(random() % o.iterations);

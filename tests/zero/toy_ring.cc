@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/philox.h"
 #include "base/status.h"
+#include "sharding/label.h"
 #include "sharding/op.h"
 #include "sharding/schedule.h"
 #include "sharding/verify.h"
@@ -89,8 +90,10 @@ const float* Values(const SharedBuffer& buffer) {
 // One worker's ordinary loop.
 class ToyWorker {
  public:
-  ToyWorker(const ToyOptions& options, Engine* engine, ToyResult* result)
-      : toy_(options), engine_(*engine), result_(*result) {}
+  // `statistics`: of the first version, by stage.
+  ToyWorker(const ToyOptions& options, Engine* engine, const std::vector<float>& statistics,
+            ToyResult* result)
+      : toy_(options), engine_(*engine), statistics_(statistics), result_(*result) {}
 
   absl::Status Run() {
     while (true) {
@@ -181,7 +184,8 @@ class ToyWorker {
       const float* theta = values.data();
       if (j == 0) first = values;
       const bool tied = toy_.o.tied && j == toy_.o.stages - 1 && j > 0;
-      a = toy_.Forward(theta, tied ? first.data() : nullptr, a) + Values(copy.statistics)[0];
+      const float running = copy.statistics ? Values(copy.statistics)[0] : statistics_[j];
+      a = toy_.Forward(theta, tied ? first.data() : nullptr, a) + running;
       copy = {};
       RZ_RETURN_IF_ERROR(engine_.EndEvaluation(StageId(j)));
     }
@@ -235,6 +239,7 @@ class ToyWorker {
 
   Toy toy_;
   Engine& engine_;
+  const std::vector<float>& statistics_;
   ToyResult& result_;
 };
 
@@ -265,6 +270,7 @@ Plan ToyPlan(const ToyOptions& options) {
             .stagger = options.stagger,
             .retain = options.retain,
             .iterations = options.iterations,
+            .first_iteration = options.first_iteration,
             .warmup_updates = options.warmup_updates,
             .strict = IsStrict(options),
             .clipping = options.clipping,
@@ -297,6 +303,58 @@ Plan ToyPlan(const ToyOptions& options) {
   return plan;
 }
 
+namespace {
+
+template <typename T>
+absl::Status Fill(const std::vector<T>& from, std::byte* to) {
+  std::memcpy(to, from.data(), from.size() * sizeof(T));
+  return absl::OkStatus();
+}
+
+ToyState FirstState(const ToyOptions& options) {
+  ToyState first;
+  if (options.first_iteration > 0) {
+    RunToyReference(options, &first);
+    return first;
+  }
+  for (int j = 0; j < options.stages; ++j) {
+    std::vector<float>& theta = first.theta.emplace_back();
+    for (int i = 0; i < options.width; ++i) theta.push_back(InitialValue(j, i));
+    first.running.push_back(0);
+  }
+  return first;
+}
+
+// What an engine begins with. `first` outlives it.
+void SetBeginning(const ToyOptions& options, const ToyState& first, EngineOptions& engine) {
+  engine.initialize = [&first](StageId j, std::byte* masters) {
+    return Fill(first.theta[j.value], masters);
+  };
+  engine.initialize_statistics = [&first](StageId j, std::byte* running) {
+    std::memcpy(running, &first.running[j.value], sizeof(float));
+    return absl::OkStatus();
+  };
+  if (options.first_iteration == 0) return;
+  engine.beginning.state = [&first](StageId j, std::byte* state) {
+    return Fill(first.optimizer[j.value], state);
+  };
+  const ValueType wire = options.precision.wire();
+  const int t = options.first_iteration;
+  engine.beginning.version = [&first, wire, t](StageId j, Version label, std::byte* values) {
+    const auto& from = label == Version(t - 1)  ? first.before[j.value]
+                       : label == Prediction(t) ? first.guess[j.value]
+                                                : first.next_guess[j.value];
+    if (wire == ValueType::kFp32) return Fill(from, values);
+    std::vector<uint16_t> narrow;
+    for (const float value : from) narrow.push_back(reference::ToWire(WireTypeOf(wire), value));
+    return Fill(narrow, values);
+  };
+  engine.beginning.norm = first.norm;
+  engine.beginning.loss_scale = first.loss_scale;
+}
+
+}  // namespace
+
 absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransports& transports) {
   Plan plan = ToyPlan(options);
   if (plan.window == 0) {
@@ -309,6 +367,7 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
     needs.push_back(std::move(each));
   }
   RZ_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Transport>> made, transports(needs));
+  const ToyState first = FirstState(options);
   ToyResult result;
   result.memory.resize(options.workers);
   result.operations.resize(options.workers);
@@ -329,11 +388,7 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
     engine_options.gradient_norms = options.gradient_norms;
     engine_options.wait_timeout = std::chrono::seconds(20);
     engine_options.recorder.capacity = options.recorder_events;
-    engine_options.initialize = [&](StageId j, std::byte* memory) {
-      float* values = reinterpret_cast<float*>(memory);
-      for (int i = 0; i < options.width; ++i) values[i] = InitialValue(j.value, i);
-      return absl::OkStatus();
-    };
+    SetBeginning(options, first, engine_options);
     engine_options.on_report = [&](Iteration, LapTask::Kind kind, const std::vector<double>& sums) {
       std::lock_guard lock(mutex);
       (kind == LapTask::Kind::kTrain ? result.losses : result.evaluations).push_back(sums[0]);
@@ -346,7 +401,7 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
                                       .head = {.worker = WorkerId(w), .workers = options.workers},
                                       .recorder = &engine->recorder()}));
     }
-    const absl::Status ran = ToyWorker(options, engine.get(), &result).Run();
+    const absl::Status ran = ToyWorker(options, engine.get(), first.running, &result).Run();
     if (!ran.ok()) return Annotate(ran, engine->DebugString());
     if (trace != nullptr) RZ_RETURN_IF_ERROR(trace->Finish());
     const TransportStats stats = engine->stats().transport;
@@ -355,7 +410,8 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
     result.skipped = engine->stats().skipped_updates;
     result.operations[w] = engine->stats().operations_known;
     const bool tells = options.gradient_norms && w == 0;
-    for (int t = std::max(0, plan.iterations - 3); t < plan.iterations && tells; ++t) {
+    for (int t = std::max(plan.first_iteration, plan.iterations - 3); t < plan.iterations && tells;
+         ++t) {
       result.norms.push_back(std::sqrt(engine->GradientSquares(Iteration(t))));
     }
     result.flights[w] = engine->Flight("the test is over");
@@ -423,7 +479,7 @@ std::vector<float> ClipFactors(const ToyOptions& o, const std::vector<double>& s
 
 }  // namespace
 
-ToyResult RunToyReference(const ToyOptions& o) {
+ToyResult RunToyReference(const ToyOptions& o, ToyState* first) {
   const Toy toy(o);
   ToyOptions wide = o;  // it keeps everything in fp32, and rounds what would travel
   wide.precision = {};
@@ -490,7 +546,26 @@ ToyResult RunToyReference(const ToyOptions& o) {
       }
     }
   };
+  const auto save = [&] {
+    *first = {.guess = guess, .next_guess = next_guess, .running = running};
+    for (int j = 0; j < s; ++j) {
+      const std::span<float> theta = now[j].as<float>();
+      first->theta.emplace_back(theta.begin(), theta.begin() + o.width);
+      first->before.push_back(travels(before[j]));
+      const StateLayout layout = StateLayout::Make(o.optimizer, layouts[j]);
+      CopyState(layout, optimizers[j],
+                first->optimizer.emplace_back(static_cast<size_t>(layout.bytes)).data());
+    }
+    if (!result.norms.empty()) first->norm = result.norms.back();
+    first->loss_scale = scales.history();
+  };
   for (int t = 0; t < o.iterations; ++t) {
+    if (t == o.first_iteration) {
+      if (first != nullptr) save();
+      result.losses.clear();
+      result.evaluations.clear();
+      result.collected.clear();
+    }
     const bool evaluated = o.evaluation.every > 0 && t > 0 && t % o.evaluation.every == 0;
     if (evaluated) evaluate(t);
     const double scale = scales.Of(t);

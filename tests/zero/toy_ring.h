@@ -18,6 +18,7 @@
 #include "tests/p2p/transports.h"
 #include "zero/engine.h"
 #include "zero/flight_record.h"
+#include "zero/loss_scale.h"
 #include "zero/optimizer.h"
 
 namespace ringzero {
@@ -28,6 +29,7 @@ struct ToyOptions {
   int zero_stage = 3;
   int laps = 1;
   int iterations = 4;
+  int first_iteration = 0;
   int warmup_updates = 0;
   Rule rule = Rule::kCdpV2;
   int slack = 1;
@@ -81,11 +83,24 @@ struct ToyResult {
 Plan ToyPlan(const ToyOptions& options);
 std::vector<StageLayout> ToyLayouts(const ToyOptions& options);
 
-// One thread per worker over the given transports.
+// What a run has at the beginning of an iteration, by stage.
+struct ToyState {
+  std::vector<std::vector<float>> theta;              // θ_t
+  std::vector<std::vector<float>> before;             // θ_{t-1}, as it travels
+  std::vector<std::vector<float>> guess, next_guess;  // of θ_t and θ_{t+1}, as they travel
+  std::vector<std::vector<std::byte>> optimizer;      // in StateLayout
+  std::vector<float> running;
+  double norm = 0;  // of iteration t - 1
+  LossScale::History loss_scale;
+};
+
+// One thread per worker over the given transports. A run that does not begin with iteration 0 begins
+// with what the reference has there.
 absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransports& transports);
 
-// The same training in one loop, micro-batch after micro-batch.
-ToyResult RunToyReference(const ToyOptions& options);
+// The same training in one loop, micro-batch after micro-batch, always from iteration 0 on. The result
+// is of o.first_iteration and later ones; `first` gets what that one begins with.
+ToyResult RunToyReference(const ToyOptions& options, ToyState* first = nullptr);
 
 }  // namespace ringzero
 

@@ -35,7 +35,11 @@ Norms::Norms(const Parts& parts)
       owned_(parts.owned),
       scale_(executor_.options().loss_scale,
              {.lag = plan().scale_lag(Iteration(plan().warmup_updates)),
-              .warmup = plan().warmup_updates}) {}
+              .warmup = plan().warmup_updates},
+             executor_.options().beginning.loss_scale) {
+  const int first = plan().first_iteration;
+  if (first > 0) norms_[first - 1] = executor_.options().beginning.norm;
+}
 
 void Norms::StartSquares(int64_t number) {
   using Writer = Executor::Writer;
@@ -133,7 +137,7 @@ double Norms::SquaresAtTheEnd(Iteration t) const {
 
 absl::Status Norms::Gather(Executor::Lock& lock, Waits& waits) {
   const EngineOptions& options = executor_.options();
-  const int first = std::max(0, plan().iterations - kIterationsTold);
+  const int first = std::max(plan().first_iteration, plan().iterations - kIterationsTold);
   std::vector<std::string> mine;
   for (int t = first; t < plan().iterations; ++t) {
     last_squares_[t] = SquaresHere(Iteration(t));
@@ -177,7 +181,8 @@ std::string Norms::Take(WorkerId from, absl::string_view numbers) {
     if (!absl::SimpleAtod(number, &squares.emplace_back())) return "cannot be read";
   }
   const Executor::Lock lock = executor_.Hold();
-  squares.resize(static_cast<size_t>(std::min(plan().iterations, kIterationsTold)));
+  const int iterations = plan().iterations - plan().first_iteration;
+  squares.resize(static_cast<size_t>(std::min(iterations, kIterationsTold)));
   told_[from.value] = std::move(squares);
   executor_.changed().notify_all();
   return "";

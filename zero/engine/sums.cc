@@ -75,6 +75,13 @@ absl::Status Sums::CheckComplete(const Instruction& reader) const {
   return Annotate(blocks_.StampAt(sum).Check(Begun(t, PerIteration())), ToString(sum));
 }
 
+void Sums::Initialize() {
+  for (int j = 0; j < executor_.plan().stage_count(); ++j) {
+    const MemoryBlock sum{.kind = BlockKind::kSum, .stage = StageId(j)};
+    blocks_.StampAt(sum).Set(FreeFor(executor_.plan().first_iteration));
+  }
+}
+
 void Sums::Free(const Instruction& last) {
   blocks_.StampAt(SumOf(last)).Set(FreeFor(last.iteration.value + 1));
 }

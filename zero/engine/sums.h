@@ -46,6 +46,8 @@ class Sums {
   // The last to use it here is done: the next sum may begin in its memory.
   void Free(const Instruction& last);
 
+  // Before the run: sums that are lent from here may begin.
+  void Initialize();
   void Clear() { gradients_.clear(); }
 
  private:
