@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "p2p/local_transport.h"
-#include "p2p/rendezvous/agreement.h"
+#include "p2p/rendezvous/rendezvous.h"
 #include "zero/gradient_norm.h"
 #include "zero/gradient_sum.h"
 #include "zero/optimizer_state.h"

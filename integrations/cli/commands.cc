@@ -18,7 +18,7 @@
 #include "integrations/sight/chrome_trace.h"
 #include "integrations/sight/flight_desk.h"
 #include "integrations/sight/report.h"
-#include "p2p/rendezvous/identity.h"
+#include "p2p/rendezvous/join_job.h"
 #include "zero/config/config.h"
 #include "zero/flight_blame.h"
 #include "zero/flight_record.h"

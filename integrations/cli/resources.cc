@@ -18,10 +18,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/files.h"
 #include "base/system_names.h"
+#include "p2p/launch/limits.h"
 
 // jemalloc's, where it is linked.
 extern "C" int mallctl(const char* name, void* old, size_t* old_bytes, void* value, size_t bytes)
@@ -50,40 +50,8 @@ std::optional<int64_t> NumberIn(const std::string& path, absl::string_view name 
   return number ? std::optional(value) : std::nullopt;
 }
 
-// A control group, where the kernel keeps its limits.
-struct CgroupFolder {
-  std::string folder;    // "/sys/fs/cgroup/jobs/mine"
-  std::string name;      // "/jobs/mine"
-  bool unified = false;  // version 2
-};
-
-// The groups of `controller` ("memory", "cpu") that limit this process, of both versions: its own,
-// and every group above, up to the top. A folder may be missing: in a container the path can be the
-// host's.
-std::vector<CgroupFolder> CgroupFolders(const std::string& root, absl::string_view controller) {
-  std::vector<CgroupFolder> folders;
-  std::ifstream groups(absl::StrCat(root, "proc/self/cgroup"));
-  for (std::string line; std::getline(groups, line);) {
-    const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
-    if (parts.size() != 3) continue;
-    const bool unified = parts[0] == "0" && parts[1].empty();
-    const std::vector<std::string> controllers = absl::StrSplit(parts[1], ',');
-    const bool found =
-        std::find(controllers.begin(), controllers.end(), controller) != controllers.end();
-    if (!unified && !found) continue;
-    std::string mount = absl::StrCat(root, "sys/fs/cgroup");
-    if (!unified) absl::StrAppend(&mount, "/", controller);
-    for (std::string path = parts[2] == "/" ? "" : parts[2];; path.resize(path.rfind('/'))) {
-      folders.push_back(
-          {.folder = mount + path, .name = path.empty() ? "/" : path, .unified = unified});
-      if (path.rfind('/') == std::string::npos) break;
-    }
-  }
-  return folders;
-}
-
 // Cores that a group's quota allows; nothing: no limit.
-std::optional<double> QuotaOf(const CgroupFolder& group) {
+std::optional<double> QuotaOf(const Cgroup& group) {
   double quota = 0, period = 0;  // stays 0 where a word ("max") is no number
   std::ifstream file(group.folder + (group.unified ? "/cpu.max" : "/cpu.cfs_quota_us"));
   file >> quota;
@@ -93,7 +61,7 @@ std::optional<double> QuotaOf(const CgroupFolder& group) {
 }
 
 // Memory that a group may still take; nothing: no limit.
-std::optional<int64_t> MemoryLeftIn(const CgroupFolder& group) {
+std::optional<int64_t> MemoryLeftIn(const Cgroup& group) {
   const auto number = [&](const char* unified, const char* first, const char* name) {
     return NumberIn(absl::StrCat(group.folder, "/", group.unified ? unified : first), name);
   };
@@ -120,7 +88,7 @@ void StartAgain(std::vector<std::string> words) {
 double UsableCores(const std::string& root) {
   const cpu_set_t mask = CoresOf(0);
   double cores = std::max(1, CPU_COUNT(&mask));
-  for (const CgroupFolder& group : CgroupFolders(root, "cpu")) {
+  for (const Cgroup& group : CgroupsOfThisProcess("cpu", root)) {
     cores = std::min(cores, QuotaOf(group).value_or(cores));
   }
   return cores;
@@ -170,7 +138,7 @@ FitBudget FindHostMemory(const std::string& root) {
   if (const auto kib = NumberIn(absl::StrCat(root, "proc/meminfo"), "MemAvailable")) {
     take(*kib * 1024, "MemAvailable of /proc/meminfo");
   }
-  for (const CgroupFolder& group : CgroupFolders(root, "memory")) {
+  for (const Cgroup& group : CgroupsOfThisProcess("memory", root)) {
     take(MemoryLeftIn(group),
          absl::StrCat("what is left of the memory limit of cgroup ", group.name));
   }

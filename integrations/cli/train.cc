@@ -37,8 +37,8 @@
 #include "p2p/failure.h"
 #include "p2p/launch/launcher.h"
 #include "p2p/launch/limits.h"
-#include "p2p/rendezvous/agreement.h"
 #include "p2p/rendezvous/join_job.h"
+#include "p2p/rendezvous/rendezvous.h"
 
 namespace ringzero {
 namespace {

@@ -26,7 +26,6 @@
 #include "p2p/connect.h"
 #include "p2p/launch/launcher.h"
 #include "p2p/launch/limits.h"
-#include "p2p/rendezvous/agreement.h"
 #include "p2p/rendezvous/rendezvous.h"
 #include "p2p/transport.h"
 #include "zero/model_plan.h"

@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "p2p/rendezvous/join_job.h"
-#include "p2p/rendezvous/rendezvous_store.h"
+#include "p2p/rendezvous/store_rendezvous.h"
 
 namespace ringzero {
 

@@ -31,8 +31,6 @@
 #include "base/ids.h"
 #include "base/mutex.h"
 #include "p2p/connect.h"
-#include "p2p/launch/worker_process.h"
-#include "p2p/rendezvous/agreement.h"
 #include "p2p/rendezvous/rendezvous.h"
 #include "p2p/shm/shm_transport.h"
 
@@ -68,6 +66,8 @@ struct LaunchOptions {
 // Cancelled "interrupted by signal 2 (Interrupt)".
 absl::Status InterruptedBy(int signal);
 
+struct Record;
+class RecordWriter;
 class WorkerContext;
 using WorkerBody = std::function<absl::StatusOr<std::string>(WorkerContext&)>;
 

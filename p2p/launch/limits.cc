@@ -1,4 +1,4 @@
-// Counts descriptors; makes tasks in a process that ends at once.
+// Counts descriptors; makes tasks in a process that ends at once; reads /proc/self/cgroup.
 #include "p2p/launch/limits.h"
 
 #include <pthread.h>
@@ -12,11 +12,12 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <new>
-#include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "p2p/mapping.h"
 
@@ -39,6 +40,19 @@ std::string TaskLimits() {
 
 std::string ForWorkers(int workers) {
   return absl::StrCat("for ", workers, workers == 1 ? " worker process" : " worker processes");
+}
+
+absl::Status CheckOneThread() {
+#if !defined(__SANITIZE_THREAD__)  // ThreadSanitizer has a thread of its own
+  using Entries = std::filesystem::directory_iterator;
+  std::error_code unknown;
+  const auto threads = std::distance(Entries("/proc/self/task", unknown), Entries());
+  if (threads > 1) {
+    return FailedPrecondition("processes must be launched before threads are started: ", threads,
+                              " run already");
+  }
+#endif
+  return absl::OkStatus();
 }
 
 absl::Status CheckFileLimit(int workers) {
@@ -97,6 +111,7 @@ absl::Status CheckTaskLimit(const LaunchNeeds& needs) {
 }  // namespace
 
 absl::Status CheckLimits(const LaunchNeeds& needs) {
+  RZ_RETURN_IF_ERROR(CheckOneThread());
   RZ_RETURN_IF_ERROR(CheckFileLimit(needs.workers));
   return CheckTaskLimit(needs);
 }
@@ -118,6 +133,28 @@ absl::Status FromSystemError(const std::system_error& error) {
       absl::StrCat("cannot make a thread (", error.code().message(), "): ", TaskLimits());
   const absl::Status memory = OutOfMemory(words);
   return absl::IsInvalidArgument(memory) ? memory : absl::ResourceExhaustedError(words);
+}
+
+std::vector<Cgroup> CgroupsOfThisProcess(absl::string_view controller, const std::string& root) {
+  std::vector<Cgroup> folders;
+  std::ifstream groups(absl::StrCat(root, "proc/self/cgroup"));
+  for (std::string line; std::getline(groups, line);) {
+    const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
+    if (parts.size() != 3) continue;
+    const bool unified = parts[0] == "0" && parts[1].empty();
+    const std::vector<std::string> controllers = absl::StrSplit(parts[1], ',');
+    const bool found =
+        std::find(controllers.begin(), controllers.end(), controller) != controllers.end();
+    if (!unified && !found) continue;
+    std::string mount = absl::StrCat(root, "sys/fs/cgroup");
+    if (!unified) absl::StrAppend(&mount, "/", controller);
+    for (std::string path = parts[2] == "/" ? "" : parts[2];; path.resize(path.rfind('/'))) {
+      folders.push_back(
+          {.folder = mount + path, .name = path.empty() ? "/" : path, .unified = unified});
+      if (path.rfind('/') == std::string::npos) break;
+    }
+  }
+  return folders;
 }
 
 }  // namespace ringzero

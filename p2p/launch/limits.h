@@ -1,4 +1,5 @@
-// CheckLimits: whether the system allows the open files, processes and threads that a launch wants.
+// CheckLimits: whether the system allows the open files, processes and threads that a launch wants;
+// and the control groups that limit this process.
 //
 //   RZ_RETURN_IF_ERROR(CheckLimits({.workers = 8, .tasks = 9}));
 //   // "72 processes and threads are wanted for 8 worker processes, but the system made 31 (…): …"
@@ -8,7 +9,9 @@
 #ifndef RINGZERO_P2P_LAUNCH_LIMITS_H_
 #define RINGZERO_P2P_LAUNCH_LIMITS_H_
 
+#include <string>
 #include <system_error>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -21,7 +24,7 @@ struct LaunchNeeds {
 };
 
 // ResourceExhausted: names what could not be made, how many are wanted, and the limit. Forks, so
-// this process must have one thread.
+// this process must have one thread (FailedPrecondition otherwise).
 absl::Status CheckLimits(const LaunchNeeds& needs);
 
 // The error for `what`, which was refused for lack of memory ("cannot map 4096 bytes"). It is an
@@ -32,6 +35,19 @@ absl::Status OutOfMemory(absl::string_view what);
 // that names `ulimit -u`. InvalidArgument that also names `ulimit -v` if that is set, as a thread's
 // stack counts. Unknown for any other `error`.
 absl::Status FromSystemError(const std::system_error& error);
+
+// A control group, where the kernel keeps its limits.
+struct Cgroup {
+  std::string folder;    // "/sys/fs/cgroup/jobs/mine"
+  std::string name;      // "/jobs/mine"
+  bool unified = false;  // version 2
+};
+
+// The groups of `controller` ("memory", "cpu") that limit this process, of both versions: its own,
+// and every group above, up to the top. A folder may be missing: in a container the path can be the
+// host's. `root`: where proc and sys lie, for tests.
+std::vector<Cgroup> CgroupsOfThisProcess(absl::string_view controller,
+                                         const std::string& root = "/");
 
 }  // namespace ringzero
 

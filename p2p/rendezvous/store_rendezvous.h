@@ -1,23 +1,29 @@
-// Makes a Rendezvous of a RendezvousStore. The workers gather, and agree on a name for this start
-// of the job. All keys carry the name: so what an earlier start has left is not taken for ours.
+// Where the workers of a job meet: RendezvousStore, a place with values under names that all workers
+// reach (a folder or a TCPStore); and the Rendezvous that GatherAt makes of such a place.
 //
+//   RZ_ASSIGN_OR_RETURN(std::unique_ptr<RendezvousStore> folder,
+//                       OpenFileStore("/shared/job7", "4711"));
 //   RZ_ASSIGN_OR_RETURN(std::shared_ptr<Rendezvous> rendezvous,
-//                       GatherAt(std::move(store), {.self = WorkerId(1), .workers = 4}));
+//                       GatherAt(std::move(folder), {.self = WorkerId(1), .workers = 4}));
 //
 // How they gather: every worker writes a random number, made now. Worker 0 answers with the name of
 // the start and all numbers. A worker that finds its own number in the answer takes the name, and
 // says so. Worker 0 answers again as long as numbers change. So no worker takes an old answer, and
 // no job id or restart count has to be told from outside; a restart count that is told is part of
-// the name. From its first moment until it is connected each worker gives signs of life at the
-// store, and looks for the signs of the others (Presence).
+// the name. All keys carry the name, so what an earlier start has left is not taken for ours. From
+// its first moment until it is connected each worker gives signs of life at the store, and looks
+// for the signs of the others (Presence).
 #ifndef RINGZERO_P2P_RENDEZVOUS_STORE_RENDEZVOUS_H_
 #define RINGZERO_P2P_RENDEZVOUS_STORE_RENDEZVOUS_H_
 
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -27,9 +33,74 @@
 #include "base/mutex.h"
 #include "p2p/awake_clock.h"
 #include "p2p/rendezvous/rendezvous.h"
-#include "p2p/rendezvous/rendezvous_store.h"
 
 namespace ringzero {
+
+inline constexpr size_t kMaxStoredBytes = kMaxRendezvousValueBytes + 256;
+
+// Not thread-safe. Values are at most kMaxStoredBytes. Errors: Unavailable when the store cannot be
+// reached, PermissionDenied when it is not ours alone; InvalidArgument for what no store would
+// hold.
+class RendezvousStore {
+ public:
+  virtual ~RendezvousStore() = default;
+
+  virtual std::string name() const = 0;  // "file:///shared/job7", "tcp://host:29500"
+  // Puts or replaces.
+  virtual absl::Status Write(const std::string& key, const std::string& value) = 0;
+  // Puts the value unless there is one already. Returns the value that is there afterwards.
+  virtual absl::StatusOr<std::string> WriteOnce(const std::string& key,
+                                                const std::string& value) = 0;
+  // Nothing until the key is put.
+  virtual absl::StatusOr<std::optional<std::string>> Read(const std::string& key) = 0;
+  // Removes the values whose keys begin with `prefix` ("": all), as well as it can.
+  virtual void Clear(const std::string& prefix) = 0;
+  // Called when all workers have come: from now on no arrival keeps the store from answering.
+  virtual void Gathered() {}
+};
+
+// Opens file:///shared/job7: a folder that all workers see, also over NFS. It is made if it is not
+// there (its parent must be there). It must be the user's alone: another reader would have the
+// job's secret. A job's files lie in a subfolder of its id; the last worker that leaves removes
+// them. Values appear whole or not at all, by link(2) and rename(2). `job`: any text; tells jobs
+// apart that share the folder.
+// PermissionDenied when the folder belongs to another user, others may enter it, or it may not be
+// made; NotFound without its parent; InvalidArgument when it is no folder or its path not absolute.
+absl::StatusOr<std::unique_ptr<RendezvousStore>> OpenFileStore(const std::string& folder,
+                                                               const std::string& job);
+
+// A RendezvousStore that several threads use, one call at a time. It tells what our workers have
+// written from anything else that lies there: a digest of key and value stands before the value.
+// Anybody can make such a digest: it is against accidents, not attackers. Errors: those of
+// RendezvousStore, and those named at the functions.
+class CheckedStore {
+ public:
+  explicit CheckedStore(std::unique_ptr<RendezvousStore> store)
+      : name_(store->name()), store_(std::move(store)) {}
+
+  std::string name() const { return name_; }
+  // Puts or replaces.
+  absl::Status Write(const std::string& key, const std::string& value);
+  // AlreadyExists when there is another value, InvalidArgument when none of our workers wrote it.
+  absl::Status WriteOnce(const std::string& key, const std::string& value);
+  // Nothing until the key is put. InvalidArgument for what none of our workers wrote.
+  absl::StatusOr<std::optional<std::string>> Read(const std::string& key);
+  // "" for nothing, and for what none of our workers wrote.
+  absl::StatusOr<std::string> ReadOrEmpty(const std::string& key);
+  void Clear(const std::string& prefix) {
+    const MutexLock lock(mutex_);
+    store_->Clear(prefix);
+  }
+  void Gathered() {
+    const MutexLock lock(mutex_);
+    store_->Gathered();
+  }
+
+ private:
+  const std::string name_;
+  Mutex mutex_;
+  const std::unique_ptr<RendezvousStore> store_ ABSL_PT_GUARDED_BY(mutex_);
+};
 
 struct Gathering {
   WorkerId self{0};

@@ -1,7 +1,5 @@
 // What the workers must have alike, and how a difference is said; what worker 0 gets of the others'
 // results, and whose failure it names.
-#include "p2p/rendezvous/agreement.h"
-
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -11,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "p2p/failure.h"
 #include "p2p/rendezvous/hosts.h"
+#include "p2p/rendezvous/rendezvous.h"
 #include "tests/p2p/losing_rendezvous.h"
 
 namespace ringzero {

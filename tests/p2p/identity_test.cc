@@ -1,6 +1,4 @@
 // Who a process is, under every launcher, and what is refused.
-#include "p2p/rendezvous/identity.h"
-
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -9,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "p2p/rendezvous/join_job.h"
 
 namespace ringzero {
 namespace {

@@ -22,7 +22,6 @@
 #include "p2p/launch/launcher.h"
 #include "p2p/rendezvous/hosts.h"
 #include "p2p/rendezvous/join_job.h"
-#include "p2p/rendezvous/rendezvous_store.h"
 #include "p2p/rendezvous/store_rendezvous.h"
 #include "tests/p2p/cluster.h"
 #include "tests/p2p/rendezvous_contract.h"
