@@ -20,7 +20,7 @@
 #include "integrations/cli/train_worker.h"
 #include "integrations/cli/worker_report.h"
 #include "integrations/sight/chrome_trace.h"
-#include "integrations/sight/plan_figure.h"
+#include "integrations/sight/report.h"
 #include "integrations/torch/machine_speed.h"
 #include "integrations/torch/run_workers.h"
 #include "p2p/launch/launcher.h"

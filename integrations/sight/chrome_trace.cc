@@ -21,6 +21,7 @@
 #include "base/files.h"
 #include "base/status.h"
 #include "p2p/unique_fd.h"
+#include "sharding/predicted_events.h"
 #include "zero/flight_clock.h"
 
 namespace ringzero {
@@ -281,6 +282,28 @@ SimulationOptions MeasuredSpeed(std::span<const FlightRecord> records, int stage
 
 std::string ChromeTrace(std::span<const FlightRecord> records, const std::string& note) {
   return Writer(records, note).Write();
+}
+
+absl::StatusOr<std::vector<FlightRecord>> PredictedRecords(Plan plan,
+                                                           const SimulationOptions& speed) {
+  plan.iterations = std::min(plan.iterations, kPredictedIterations);
+  std::erase_if(plan.collection.versions, [&](int version) { return version > plan.iterations; });
+  RZ_ASSIGN_OR_RETURN(std::vector<std::vector<Event>> events, PredictEvents(plan, speed));
+  std::vector<FlightRecord> records;
+  for (int w = 0; w < plan.workers; ++w) {
+    records.push_back({.worker = WorkerId(w),
+                       .workers = plan.workers,
+                       .why = "a prediction",
+                       .clock = "nanoseconds of the simulation"});
+    records.back().events = std::move(events[static_cast<size_t>(w)]);
+  }
+  return records;
+}
+
+absl::StatusOr<std::string> PredictedTrace(const Plan& plan, const SimulationOptions& speed) {
+  RZ_ASSIGN_OR_RETURN(const std::vector<FlightRecord> records, PredictedRecords(plan, speed));
+  return ChromeTrace(records, absl::StrFormat("predicted, the first %d iterations: no clock ran",
+                                              std::min(plan.iterations, kPredictedIterations)));
 }
 
 absl::Status WriteTrace(const std::string& path, const std::string& json) {

@@ -19,7 +19,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "sharding/event.h"
+#include "sharding/plan.h"
 #include "sharding/simulate.h"
 #include "zero/flight_record.h"
 
@@ -54,6 +56,13 @@ SimulationOptions MeasuredSpeed(std::span<const FlightRecord> records, int stage
 // `records`: at most one per worker, times in nanoseconds. The trace names workers whose clocks are
 // not aligned. `note`: for a person.
 std::string ChromeTrace(std::span<const FlightRecord> records, const std::string& note = "");
+
+// Predictions in the vocabulary of measured runs: of the first iterations, which show all that
+// repeats. `speed` in nanoseconds (sharding/cost_profile.h). Errors are Simulate's.
+inline constexpr int kPredictedIterations = 8;
+absl::StatusOr<std::vector<FlightRecord>> PredictedRecords(Plan plan,
+                                                           const SimulationOptions& speed);
+absl::StatusOr<std::string> PredictedTrace(const Plan& plan, const SimulationOptions& speed);
 
 // Writes a whole file (base/files.h), packed by gzip if the name ends in .gz: Perfetto and
 // chrome://tracing open .gz, too. PermissionDenied names the file.

@@ -1,8 +1,11 @@
-// Report: the numbers of runs as one page of HTML that needs nothing else.
+// What a person looks at. Report: the numbers of runs as one page of HTML that needs nothing else.
+// PlanFigure: one SVG with a plan's schedule as a grid, and below the grid what is sent and held over
+// time, from the plan's simulation.
 //
 //   RZ_ASSIGN_OR_RETURN(RunFolder run, ReadRunFolder("run"));
 //   run.scalars["Train/Samples/train_loss"];     // (iteration, value)
 //   std::string html = Report({&run, 1});
+//   RZ_ASSIGN_OR_RETURN(std::string svg, PlanFigure(plan, speed));
 //
 // The page is report_page.html: its script draws what Report writes into it as JSON.
 #ifndef RINGZERO_INTEGRATIONS_SIGHT_REPORT_H_
@@ -18,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "sharding/plan.h"
+#include "sharding/simulate.h"
 #include "zero/flight_record.h"
 
 namespace ringzero {
@@ -43,6 +47,12 @@ absl::Status ParseMetrics(const std::string& text, RunFolder& run);
 
 // A pure function. For several runs the page has a table of the configuration's keys that differ.
 std::string Report(std::span<const RunFolder> runs);
+
+// Panels: bytes per second sent on each channel; bytes of copies, sums and versions that all
+// workers hold, as if every worker had memory of its own; activations in micro-batches. Shows
+// two iterations after the first few, without evaluations. `speed` in nanoseconds
+// (sharding/cost_profile.h). Errors are Simulate's.
+absl::StatusOr<std::string> PlanFigure(const Plan& plan, const SimulationOptions& speed);
 
 }  // namespace ringzero
 

@@ -5,29 +5,24 @@
 // damaged copies of them.
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 
+#include "tests/fuzz/check.h"
 #include "zero/config/config.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace ringzero;  // NOLINT: there is nothing else here
   const std::string text(reinterpret_cast<const char*>(data), size);
-  const ringzero::ConfigSource source{.file = "f", .overrides = {}, .environment = {}};
-  ringzero::CheckedConfig checked = ringzero::CheckConfig(text, source);
-  for (const ringzero::Finding& finding : checked.findings.all()) {
-    if (finding.line.find('\n') != std::string::npos) {
-      std::fprintf(stderr, "more than one line: %s\n", finding.line.c_str());
-      std::abort();
-    }
+  const ConfigSource source{.file = "f", .overrides = {}, .environment = {}};
+  CheckedConfig checked = CheckConfig(text, source);
+  for (const Finding& finding : checked.findings.all()) {
+    FuzzCheck(finding.line.find('\n') == std::string::npos, "more than one line: " + finding.line);
   }
-  if (checked.verdict() == ringzero::Verdict::kReject) return 0;
-  const ringzero::CheckedConfig again = ringzero::CheckConfig(checked.config.Print(), source);
-  if (again.config.keys.SharedLines() != checked.config.keys.SharedLines()) {
-    std::fprintf(stderr, "reads back differently: %s\n%s\n", checked.config.Print().c_str(),
-                 std::string(again.status().message()).c_str());
-    std::abort();
-  }
-  ringzero::FillForTraining(checked);
+  if (checked.verdict() == Verdict::kReject) return 0;
+  const CheckedConfig again = CheckConfig(checked.config.Print(), source);
+  FuzzCheck(again.config.keys.SharedLines() == checked.config.keys.SharedLines(),
+            "reads back differently: " + checked.config.Print() + "\n" +
+                std::string(again.status().message()));
+  FillForTraining(checked);
   return 0;
 }

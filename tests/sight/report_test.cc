@@ -11,7 +11,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "integrations/sight/chrome_trace.h"
-#include "integrations/sight/plan_figure.h"
 #include "sharding/verify.h"
 #include "tests/support/status_matchers.h"
 #include "tests/zero/toy_ring.h"
