@@ -1,10 +1,16 @@
-// From a configuration to its data, the length of the run, its plan and the plan's memory.
+// From a configuration to its data, the length of the run, its plan and the plan's memory; and
+// `ringzero plan`, which plans as `train` would, and prints instead.
 #include "integrations/cli/plan_run.h"
 
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
 #include <numeric>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -13,20 +19,29 @@
 #include "absl/strings/str_join.h"
 #include "base/files.h"
 #include "base/status.h"
+#include "integrations/cli/command_line.h"
 #include "integrations/cli/resources.h"
+#include "integrations/cli/train_worker.h"
 #include "integrations/cli/worker_report.h"
+#include "integrations/sight/chrome_trace.h"
+#include "integrations/sight/report.h"
 #include "integrations/torch/machine_speed.h"
 #include "integrations/torch/pass_memory.h"
+#include "p2p/launch/launcher.h"
 #include "sharding/block_table.h"
+#include "sharding/free_window.h"
+#include "sharding/program.h"
+#include "sharding/render.h"
 #include "zero/optimizer_state.h"
+#include "zero/transport_needs.h"
 
 namespace ringzero {
 
 using Json = nlohmann::json;
 
-constexpr char kProfileFormat[] = "ringzero cost profile 2";
-
 namespace {
+
+constexpr char kProfileFormat[] = "ringzero cost profile 2";
 
 absl::Status CheckModelFitsData(const Config& config, const SampleShape& shape) {
   const ModelConfig& model = config.model;
@@ -51,6 +66,13 @@ absl::Status CheckModelFitsData(const Config& config, const SampleShape& shape) 
   }
   return absl::OkStatus();
 }
+
+// A cost profile in a file: JSON, measured once and read by later plans.
+struct SavedProfile {
+  CostProfile profile;
+  bool frozen = false;  // its costs may make a plan (cyclic.profile)
+  std::string path;
+};
 
 // Every member must be there and be of its kind. Numbers are whole, from 0 to a day's nanoseconds.
 absl::StatusOr<SavedProfile> ParseProfile(const std::string& text) {
@@ -83,6 +105,49 @@ absl::StatusOr<SavedProfile> ParseProfile(const std::string& text) {
   json.get_to(saved.profile);
   json["frozen"].get_to(saved.frozen);
   return saved;
+}
+
+// Writes the file whole or not at all.
+absl::Status WriteProfile(const SavedProfile& saved) {
+  Json json = saved.profile;
+  json["format"] = kProfileFormat;
+  json["frozen"] = saved.frozen;
+  return WriteWholeFile(saved.path, json.dump(2) + "\n");
+}
+
+// NotFound; InvalidArgument that says what is wrong with which entry. Both name the path.
+absl::StatusOr<SavedProfile> ReadProfile(const std::string& path) {
+  RZ_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  absl::StatusOr<SavedProfile> saved = ParseProfile(text);
+  if (!saved.ok()) return Annotate(saved.status(), path);
+  saved->path = path;
+  return saved;
+}
+
+// InvalidArgument, naming the file, if the profile is of other layers, another micro-batch or
+// other threads.
+absl::Status CheckProfile(const SavedProfile& saved, const Config& config,
+                          const ModelDescription& model) {
+  const CostProfile& profile = saved.profile;
+  const auto differs = [&](const std::string& what, const auto& wanted, const auto& found) {
+    return InvalidArgument(saved.path, ": it was measured for another run: wanted ", what, " ",
+                           wanted, ", found ", found);
+  };
+  if (profile.layers.size() != model.layers.size()) {
+    return differs("layers", model.layers.size(), profile.layers.size());
+  }
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    if (profile.layers[i].name != model.layers[i].name) {
+      return differs(absl::StrCat("layer ", i), model.layers[i].name, profile.layers[i].name);
+    }
+  }
+  if (profile.micro_batch != config.batch.micro_batch) {
+    return differs("micro-batches of", config.batch.micro_batch, profile.micro_batch);
+  }
+  if (profile.threads != config.cyclic.threads) {
+    return differs("threads", config.cyclic.threads, profile.threads);
+  }
+  return absl::OkStatus();
 }
 
 // What the plan's own checks refuse was asked for by the configuration: bad input, with the key if
@@ -151,6 +216,19 @@ absl::StatusOr<PassMemory> MeasureRunPass(const RunInput& input, const PlannedRu
 int64_t RoundingOf(int64_t bytes, int64_t huge_page_bytes) {
   const int64_t page = bytes >= huge_page_bytes ? huge_page_bytes : 4096;
   return (bytes + page - 1) / page * page - bytes;
+}
+
+// How payload gets to another worker.
+PoolKind PoolKindOf(const RunInput& input) {
+  using Transport = CyclicConfig::Transport;
+  switch (input.config.cyclic.transport) {
+    case Transport::kLocal: return PoolKind::kHandles;
+    case Transport::kShm: return PoolKind::kShared;
+    case Transport::kUcx:
+    case Transport::kNccl: return PoolKind::kReceived;
+    case Transport::kAuto: break;
+  }
+  return input.hosts == 1 ? PoolKind::kShared : PoolKind::kReceived;
 }
 
 absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunInput& input,
@@ -232,57 +310,6 @@ BatchesOptions BatchesOf(const RunInput& input) {
 
 int64_t TokensPerSample(const Config& config) {
   return config.model.type == ModelConfig::Type::kGpt ? config.model.gpt.seq : 0;
-}
-
-absl::Status WriteProfile(const SavedProfile& saved) {
-  Json json = saved.profile;
-  json["format"] = kProfileFormat;
-  json["frozen"] = saved.frozen;
-  return WriteWholeFile(saved.path, json.dump(2) + "\n");
-}
-
-absl::StatusOr<SavedProfile> ReadProfile(const std::string& path) {
-  RZ_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
-  absl::StatusOr<SavedProfile> saved = ParseProfile(text);
-  if (!saved.ok()) return Annotate(saved.status(), path);
-  saved->path = path;
-  return saved;
-}
-
-absl::Status CheckProfile(const SavedProfile& saved, const Config& config,
-                          const ModelDescription& model) {
-  const CostProfile& profile = saved.profile;
-  const auto differs = [&](const std::string& what, const auto& wanted, const auto& found) {
-    return InvalidArgument(saved.path, ": it was measured for another run: wanted ", what, " ",
-                           wanted, ", found ", found);
-  };
-  if (profile.layers.size() != model.layers.size()) {
-    return differs("layers", model.layers.size(), profile.layers.size());
-  }
-  for (size_t i = 0; i < model.layers.size(); ++i) {
-    if (profile.layers[i].name != model.layers[i].name) {
-      return differs(absl::StrCat("layer ", i), model.layers[i].name, profile.layers[i].name);
-    }
-  }
-  if (profile.micro_batch != config.batch.micro_batch) {
-    return differs("micro-batches of", config.batch.micro_batch, profile.micro_batch);
-  }
-  if (profile.threads != config.cyclic.threads) {
-    return differs("threads", config.cyclic.threads, profile.threads);
-  }
-  return absl::OkStatus();
-}
-
-PoolKind PoolKindOf(const RunInput& input) {
-  using Transport = CyclicConfig::Transport;
-  switch (input.config.cyclic.transport) {
-    case Transport::kLocal: return PoolKind::kHandles;
-    case Transport::kShm: return PoolKind::kShared;
-    case Transport::kUcx:
-    case Transport::kNccl: return PoolKind::kReceived;
-    case Transport::kAuto: break;
-  }
-  return input.hosts == 1 ? PoolKind::kShared : PoolKind::kReceived;
 }
 
 absl::StatusOr<PlannedRun> PlanRun(const RunInput& input) {
@@ -382,6 +409,321 @@ OrderedJson RunFitJson(const RunFit& fit) {
     of["budget"] = budget.bytes.has_value() ? OrderedJson(*budget.bytes) : OrderedJson(nullptr);
   }
   return json;
+}
+
+namespace {
+
+// The first iterations take pages from the kernel for the first time.
+constexpr int kLeftOut = 4;
+constexpr int kMeasured = 6;
+
+constexpr int64_t StageTicks::*kParts[] = {&StageTicks::forward, &StageTicks::backward,
+                                           &StageTicks::add, &StageTicks::update};
+
+// The configuration with fewer workers, and without what else may happen in a run.
+Config ConfigOfProfile(Config config) {
+  CyclicConfig& cyclic = config.cyclic;
+  const int at_once = std::max(1, static_cast<int>(UsableCores() / cyclic.threads));
+  config.zero_stage = 3;  // one worker computes each update
+  config.tensorboard.reset();
+  config.csv_monitor.reset();
+  cyclic.workers = std::min(cyclic.workers, at_once);
+  cyclic.stagger = cyclic.track_activations = false;
+  cyclic.retain = cyclic.window = 0;
+  cyclic.exchange = true;
+  cyclic.inject = {};
+  return config;
+}
+
+// The mean of what the workers have measured.
+CostProfile Combine(const std::vector<CostProfile>& workers) {
+  const auto count = static_cast<int64_t>(workers.size());
+  CostProfile profile = workers[0];
+  profile.lap_nanoseconds = profile.message_nanoseconds = 0;
+  for (const CostProfile& worker : workers) {
+    profile.lap_nanoseconds += worker.lap_nanoseconds / count;
+    profile.message_nanoseconds += worker.message_nanoseconds / count;
+  }
+  for (size_t i = 0; i < profile.layers.size(); ++i) {
+    for (int64_t StageTicks::*const part : kParts) {
+      int64_t sum = 0;
+      for (const CostProfile& worker : workers) sum += worker.layers[i].nanoseconds.*part;
+      const bool of_owner = part == &StageTicks::update;  // one worker's; other workers have 0
+      profile.layers[i].nanoseconds.*part = of_owner ? sum : sum / count;
+    }
+  }
+  return profile;
+}
+
+// What a configuration's layers take here, by training a few iterations: as many workers as the run
+// has, but no more than there are cores. Workers that compute at the same time share caches and
+// memory, so that one alone would look too fast. They are processes, as in the run itself, with a
+// stage for each layer. To be called before this process uses torch. Says on stderr what it does.
+absl::StatusOr<CostProfile> MeasureCosts(const RunInput& input) {
+  RunInput few = input;
+  few.config = ConfigOfProfile(input.config);
+  few.hosts = 1;
+  few.stage_per_layer = true;
+  few.length.iterations = kLeftOut + kMeasured;
+  few.length.evaluation = {};
+  const CyclicConfig& cyclic = few.config.cyclic;
+  std::fprintf(stderr, "ringzero: measuring %d iterations with %d workers at a time ...\n",
+               few.length.iterations, cyclic.workers);
+  const RunWorkersOptions options{
+      .launch = {.workers = cyclic.workers, .peer_timeout = cyclic.peer_timeout},
+      .threads = cyclic.threads,
+      .metrics_count = kMetricsCount};
+  const auto work = [&](WorkerSeat seat) -> absl::StatusOr<std::string> {
+    RZ_ASSIGN_OR_RETURN(const WorkerReport report,
+                        TrainWorker({.input = few,
+                                     .run = seat.run,
+                                     .self = seat.self,
+                                     .transport = std::move(seat.transport),
+                                     .costs_from = Iteration(kLeftOut)}));
+    return ToBytes(report);
+  };
+  RZ_ASSIGN_OR_RETURN(const std::vector<std::string> results,
+                      RunWorkers(
+                          options, [&] { return PlanRun(few); }, work));
+  std::vector<CostProfile> costs;
+  for (const std::string& result : results) {
+    RZ_ASSIGN_OR_RETURN(WorkerReport report, FromBytes(result));
+    if (!report.costs.has_value()) return absl::InternalError("a worker has measured nothing");
+    costs.push_back(*std::move(report.costs));
+  }
+  return Combine(costs);
+}
+
+struct PlanTimes {
+  SimulationOptions speed;  // nanoseconds
+  std::string text;         // where the times come from, and what they lead to
+};
+
+// Simulate shares whole cores. Less than one core makes all computing take longer.
+void UseCores(double cores, SimulationOptions& speed) {
+  speed.cores = std::max(1, static_cast<int>(cores));
+  if (cores >= 1) return;
+  const auto stretch = [cores](int64_t& ticks) {
+    ticks = std::llround(static_cast<double>(ticks) / cores);
+  };
+  for (int64_t* const ticks :
+       {&speed.message_ticks, &speed.lap_ticks, &speed.add_ticks, &speed.update_ticks}) {
+    stretch(*ticks);
+  }
+  for (StageTicks& stage : speed.stage_ticks) {
+    for (int64_t StageTicks::*const part : kParts) stretch(stage.*part);
+  }
+}
+
+// Between hosts: what more slots would give, and what memory they would take.
+absl::StatusOr<std::string> DescribeLargerWindow(const RunInput& input, const ShortRun& run,
+                                                 const Plan& plan) {
+  const bool chosen = input.config.cyclic.window == 0;
+  if (!chosen || PoolKindOf(input) != PoolKind::kReceived) return "";
+  Plan larger = plan;
+  larger.window = 0;
+  RZ_ASSIGN_OR_RETURN(larger.window, ChooseFreeWindow(larger));
+  if (larger.window <= plan.window) return "";
+  RZ_ASSIGN_OR_RETURN(const StepForecast step, ForecastStep(run, {}));
+  RZ_ASSIGN_OR_RETURN(const StepForecast shorter, ForecastStep(larger, {}));
+  int64_t most = 0;
+  for (int w = 0; w < plan.workers; ++w) {
+    RZ_ASSIGN_OR_RETURN(const TransportOptions now,
+                        TransportNeeds(plan, WorkerId(w), kMetricsCount));
+    RZ_ASSIGN_OR_RETURN(const TransportOptions then,
+                        TransportNeeds(larger, WorkerId(w), kMetricsCount));
+    const size_t more = then.parameter_bytes - now.parameter_bytes;
+    most = std::max(most, static_cast<int64_t>(more));
+  }
+  return absl::StrFormat(
+      "window      %d: with a core for each worker a step takes %.2f of its computing; with "
+      "cyclic.window=%d it takes %.2f, and up to %s more memory for messages per worker\n",
+      plan.window, 1 / step.computing, larger.window, 1 / shorter.computing,
+      SizeText(static_cast<double>(most)));
+}
+
+// How long an iteration of the plan will take here, and why: from a measured profile, or from FLOPs
+// and bytes. Cores are shared. Uses torch. InvalidArgument if the profile is of another run.
+absl::StatusOr<PlanTimes> PredictTimes(const RunInput& input, const PlannedRun& run,
+                                       const ShortRun& short_run,
+                                       const std::optional<SavedProfile>& profile) {
+  const Plan& plan = run.planned.plan;
+  PlanTimes times;
+  if (profile.has_value()) {
+    RZ_RETURN_IF_ERROR(CheckProfile(*profile, input.config, run.model));
+    RZ_ASSIGN_OR_RETURN(times.speed, TicksOf(profile->profile, plan));
+    const int workers = profile->profile.workers;
+    times.text = absl::StrCat("a profile of ", workers, " worker", workers == 1 ? "" : "s",
+                              " at a time (", profile->path, ")");
+  } else {
+    const MachineSpeed machine = MeasureSpeed();
+    times.speed =
+        EstimateTicks(plan, MomentBytes(input.config.optimizer, run.planned.layouts), machine);
+    times.text = absl::StrFormat(
+        "FLOPs at %.1f GFLOP/s and bytes at %.1f GB/s, as large products and copies run here; "
+        "small ones are slower, and messages are free: --profile FILE measures",
+        1e-9 * machine.flops_per_second, 1e-9 * machine.bytes_per_second);
+  }
+  const int hosts = input.hosts;
+  const double cores = UsableCores();
+  UseCores(cores * hosts / input.config.cyclic.threads, times.speed);
+  RZ_ASSIGN_OR_RETURN(const StepForecast step, ForecastStep(short_run, times.speed));
+  RZ_ASSIGN_OR_RETURN(const std::string window, DescribeLargerWindow(input, short_run, plan));
+  times.text =
+      absl::StrCat("\ntimes       from ", times.text, "; ", CoresText(cores),
+                   hosts == 1 ? "" : absl::StrCat(" of each of ", hosts, " hosts like this one"),
+                   "\n", DescribeStep(step), window);
+  return times;
+}
+
+// What is printed: the first iterations show all that repeats.
+constexpr int kShownIterations = 2;
+
+// What would carry messages if the workers were on `hosts` hosts, an equal run of numbers on each.
+absl::StatusOr<std::string> DescribeTransport(const Config& config, int hosts) {
+  const int workers = config.cyclic.workers;
+  if (hosts > workers) {
+    return InvalidArgument("--hosts: wanted at most ", workers, " (one per worker), found ", hosts);
+  }
+  if (config.cyclic.transport == CyclicConfig::Transport::kLocal) {
+    if (hosts == 1) return "local between all workers (threads of one process)";
+    return InvalidArgument("cyclic.transport: local is for threads of one process, not for ", hosts,
+                           " hosts");
+  }
+  std::vector<std::string> places;
+  for (int w = 0; w < workers; ++w) places.push_back(absl::StrCat("host", w * hosts / workers));
+  RZ_ASSIGN_OR_RETURN(const ChosenTransport chosen,
+                      ChooseTransport(ChoiceOf(config.cyclic.transport), places));
+  return chosen.why;
+}
+
+// The profile to predict with, measured now if its file is not there; none without --profile.
+absl::StatusOr<std::optional<SavedProfile>> FindProfile(const std::string& path,
+                                                        const RunInput& input) {
+  if (path.empty()) return std::nullopt;
+  absl::StatusOr<SavedProfile> saved = ReadProfile(path);
+  if (!absl::IsNotFound(saved.status())) return saved;
+  SavedProfile measured{.path = path};
+  RZ_ASSIGN_OR_RETURN(measured.profile, MeasureCosts(input));
+  RZ_RETURN_IF_ERROR(WriteProfile(measured));
+  return measured;
+}
+
+// Marks the file as frozen, so that its times make the plan. Returns what `plan` returns, which
+// is the first to plan with the file. A file whose times can make no plan stays as it was.
+absl::StatusOr<std::string> Freeze(SavedProfile saved,
+                                   const std::function<absl::StatusOr<std::string>()>& plan) {
+  const bool was_frozen = std::exchange(saved.frozen, true);
+  RZ_RETURN_IF_ERROR(WriteProfile(saved));
+  absl::StatusOr<std::string> planned = plan();
+  saved.frozen = was_frozen;
+  if (!planned.ok()) RZ_RETURN_IF_ERROR(WriteProfile(saved));
+  return planned;
+}
+
+absl::Status WritePlanFiles(const CommandLine& line, const Plan& plan,
+                            const SimulationOptions& speed) {
+  if (!line.svg.empty()) {
+    RZ_ASSIGN_OR_RETURN(const std::string svg, PlanFigure(plan, speed));
+    RZ_RETURN_IF_ERROR(WriteWholeFile(line.svg, svg));
+  }
+  if (!line.text.empty()) RZ_RETURN_IF_ERROR(WriteWholeFile(line.text, PlanToString(plan)));
+  if (!line.trace.empty()) {
+    RZ_ASSIGN_OR_RETURN(const std::string trace, PredictedTrace(plan, speed));
+    RZ_RETURN_IF_ERROR(WriteTrace(line.trace, trace));
+  }
+  return absl::OkStatus();
+}
+
+// The certificate's table and, if the run does not fit, a warning. Plans and certifies in a child
+// process: the calling process has not planned, and its own memory is not to be touched. Leaves the
+// proof of the plan in `input`.
+absl::StatusOr<std::string> DescribeFitInChild(RunInput& input) {
+  const auto body = [&](WorkerContext&) -> absl::StatusOr<std::string> {
+    PrepareTorch(input.config.cyclic.threads);
+    RZ_ASSIGN_OR_RETURN(const PlannedRun run, PlanRun(input));
+    RZ_ASSIGN_OR_RETURN(const RunFit fit, CertifyRun(input, run, Parent::kLauncher));
+    const absl::Status fits = CheckFit(fit.certificate, fit.budgets);
+    const std::string text =
+        absl::StrCat(DescribeFit(fit.certificate, fit.budgets, fit.unit),
+                     fits.ok() ? "" : absl::StrCat("warning: ", fits.message(), "\n"));
+    return OrderedJson({{"fit", text}, {"proof", run.planned.proof.Write()}}).dump();
+  };
+  RZ_ASSIGN_OR_RETURN(const std::vector<std::string> results,
+                      LaunchProcesses({.alone = kPlanningProcess}, body));
+  const OrderedJson found = OrderedJson::parse(results[0]);
+  RZ_ASSIGN_OR_RETURN(input.proof, PlanProof::Parse(found["proof"]));
+  return found["fit"].get<std::string>();
+}
+
+// The profile is an input if it is there, and an output if it is not or is to be frozen.
+absl::Status CheckPlanFiles(const CommandLine& line, const Config& config) {
+  std::vector<NamedPath> outputs = {
+      {"--svg", line.svg}, {"--text", line.text}, {"--trace", line.trace}};
+  std::vector<NamedPath> inputs = {{"CONFIG", line.config}, {"data.path", config.data.path}};
+  std::error_code missing;
+  const bool kept = std::filesystem::exists(line.profile, missing) && !line.freeze;
+  (kept ? inputs : outputs).push_back({"--profile", line.profile});
+  if (config.cyclic.profile != line.profile) {
+    inputs.push_back({"cyclic.profile", config.cyclic.profile});
+  }
+  return CheckOutputFiles(outputs, inputs);
+}
+
+}  // namespace
+
+absl::Status RunPlan(const CommandLine& line) {
+  if (line.freeze && line.profile.empty()) {
+    return absl::InvalidArgumentError("--freeze: wanted --profile FILE beside it");
+  }
+  RZ_ASSIGN_OR_RETURN(Config loaded, LoadConfig(SourceOf(line, std::nullopt)));
+  for (const auto& [option, worker] :
+       {std::pair("--program", line.program), std::pair("--blocks", line.blocks)}) {
+    if (worker < loaded.cyclic.workers) continue;
+    return InvalidArgument(option, ": wanted a worker below ", loaded.cyclic.workers, ", found ",
+                           worker);
+  }
+  RZ_RETURN_IF_ERROR(CheckPlanFiles(line, loaded));
+  RZ_ASSIGN_OR_RETURN(const std::string transport, DescribeTransport(loaded, line.hosts));
+  RZ_ASSIGN_OR_RETURN(RunInput input, OpenRun(std::move(loaded), line.hosts));
+  const Config& config = input.config;
+  // The profile and the fit come first: both need a process that has not computed.
+  RZ_ASSIGN_OR_RETURN(const std::optional<SavedProfile> profile, FindProfile(line.profile, input));
+  if (line.freeze) input.config.cyclic.profile = line.profile;
+  const auto certify = [&] { return DescribeFitInChild(input); };
+  RZ_ASSIGN_OR_RETURN(const std::string fit, line.freeze ? Freeze(*profile, certify) : certify());
+  PrepareTorch(config.cyclic.threads);
+  RZ_ASSIGN_OR_RETURN(const PlannedRun run, PlanRun(input));
+  const Plan& plan = run.planned.plan;
+  RZ_ASSIGN_OR_RETURN(const ShortRun short_run, ShortRun::Make(plan));
+  RZ_ASSIGN_OR_RETURN(std::string text, DescribePlan(plan, run.planned.proof, short_run));
+  RZ_ASSIGN_OR_RETURN(const MemoryForecast memory, ForecastRun(config, run));
+  absl::StrAppend(&text, "transport: ", transport, "\n");
+  RZ_ASSIGN_OR_RETURN(const PlanTimes times, PredictTimes(input, run, short_run, profile));
+  absl::StrAppend(&text, times.text, DescribeMemory(memory, run.model.parameter_count), fit);
+  const std::string slow = DescribeSlowType(config);
+  if (!slow.empty()) absl::StrAppend(&text, slow, "\n");
+  for (const std::string& warning : run.planned.warnings) {
+    absl::StrAppend(&text, "warning: ", warning, "\n");
+  }
+  for (const std::string& note : input.length.notes) absl::StrAppend(&text, note, "\n");
+  const int shown = std::min(kShownIterations, plan.iterations);
+  if (line.grid) absl::StrAppend(&text, "\n", RenderText(plan, shown));
+  if (line.program >= 0) {
+    RZ_ASSIGN_OR_RETURN(const Program program, MakeProgram(plan, WorkerId(line.program),
+                                                           {Iteration(0), Iteration(shown)}));
+    absl::StrAppend(&text, "\n", ToString(program));
+  }
+  if (line.blocks >= 0) {
+    const WorkerId worker(line.blocks);
+    const std::vector<int64_t> moments = MomentBytes(config.optimizer, run.planned.layouts);
+    RZ_ASSIGN_OR_RETURN(
+        const std::vector<OwnBlock> table,
+        BlockTable(plan, worker, {.moment_bytes = moments, .metrics_count = kMetricsCount}));
+    absl::StrAppend(&text, "\n", DescribeBlocks(worker, table));
+  }
+  RZ_RETURN_IF_ERROR(WritePlanFiles(line, plan, times.speed));
+  return PrintText(line, text);
 }
 
 }  // namespace ringzero

@@ -52,26 +52,6 @@ BatchesOptions BatchesOf(const RunInput& input);
 // Tokens of a sample; 0 if the data are not tokens.
 int64_t TokensPerSample(const Config& config);
 
-// A cost profile in a file: JSON, measured once and read by later plans.
-struct SavedProfile {
-  CostProfile profile;
-  bool frozen = false;  // its costs may make a plan (cyclic.profile)
-  std::string path;
-};
-
-// Writes the file whole or not at all.
-absl::Status WriteProfile(const SavedProfile& saved);
-// NotFound; InvalidArgument that says what is wrong with which entry. Both name the path.
-absl::StatusOr<SavedProfile> ReadProfile(const std::string& path);
-
-// InvalidArgument, naming the file, if the profile is of other layers, another micro-batch or
-// other threads.
-absl::Status CheckProfile(const SavedProfile& saved, const Config& config,
-                          const ModelDescription& model);
-
-// How payload gets to another worker.
-PoolKind PoolKindOf(const RunInput& input);
-
 // The model of a configuration, built as layer factories, described and cut into a plan.
 // InvalidArgument begins with the configuration's file. Equal at all workers.
 absl::StatusOr<PlannedRun> PlanRun(const RunInput& input);

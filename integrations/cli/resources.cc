@@ -167,11 +167,7 @@ int64_t HugePageBytes() {
 PssWatch::PssWatch() : thread_(NamedThread("rz-memory", [this] { Run(); })) {}
 
 PssWatch::~PssWatch() {
-  {
-    const MutexLock lock(mutex_);
-    stop_ = true;
-  }
-  stop_changed_.notify_all();
+  stop_.release();
   thread_.join();
 }
 
@@ -191,13 +187,10 @@ double PssWatch::last_mib() {
 void PssWatch::Run() {
   // A sample walks the page tables, which takes time from the training: often while memory still
   // grows, seldom later.
-  for (std::chrono::seconds pause(1);; pause = std::min(2 * pause, std::chrono::seconds(32))) {
-    {
-      const MutexLock lock(mutex_);
-      const auto stopped = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stop_; };
-      if (stop_changed_.wait_for(mutex_, pause, stopped)) return;
-    }
+  std::chrono::seconds pause(1);
+  while (!stop_.try_acquire_for(pause)) {
     peak_mib();
+    pause = std::min(2 * pause, std::chrono::seconds(32));
   }
 }
 

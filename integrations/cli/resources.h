@@ -10,8 +10,8 @@
 #define RINGZERO_INTEGRATIONS_CLI_RESOURCES_H_
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
+#include <semaphore>
 #include <string>
 #include <thread>
 
@@ -79,9 +79,8 @@ class PssWatch {
  private:
   void Run();
 
+  std::binary_semaphore stop_{0};  // released: the thread is to end
   Mutex mutex_;
-  std::condition_variable_any stop_changed_;
-  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   double peak_mib_ ABSL_GUARDED_BY(mutex_) = 0;
   std::atomic<double> last_mib_ = 0;
   std::thread thread_;

@@ -21,7 +21,6 @@
 #include "integrations/cli/plan_run.h"
 #include "sharding/render.h"
 #include "sharding/samples.h"
-#include "sharding/schedule.h"
 
 namespace ringzero {
 namespace {
@@ -387,30 +386,22 @@ absl::StatusOr<std::unique_ptr<RunMetrics>> RunMetrics::Create(const RunFacts& f
                                                                const std::string& folder,
                                                                const WorkerReport& so_far) {
   std::unique_ptr<RunMetrics> metrics(new RunMetrics(facts));
-  RZ_RETURN_IF_ERROR(metrics->Open(folder, so_far));
-  if (metrics->writers_.empty()) return nullptr;
-  return metrics;
-}
-
-RunMetrics::RunMetrics(const RunFacts& facts)
-    : facts_(facts), stale_share_(StaleShare(facts.plan)) {}
-
-absl::Status RunMetrics::Open(const std::string& folder, const WorkerReport& so_far) {
-  const auto take = [this](absl::StatusOr<MetricsWriter> writer) {
-    if (writer.ok()) writers_.push_back(*std::move(writer));
+  const auto take = [&metrics](absl::StatusOr<MetricsWriter> writer) {
+    if (writer.ok()) metrics->writers_.push_back(*std::move(writer));
     return writer.status();
   };
   if (!folder.empty()) {
-    RZ_RETURN_IF_ERROR(WriteWholeFile(absl::StrCat(folder, "/run.json"), Describe(facts_, so_far)));
+    RZ_RETURN_IF_ERROR(WriteWholeFile(absl::StrCat(folder, "/run.json"), Describe(facts, so_far)));
     RZ_RETURN_IF_ERROR(take(MakeJsonLinesWriter(absl::StrCat(folder, "/metrics.jsonl"))));
     RZ_RETURN_IF_ERROR(
         take(MakeTensorBoardWriter({.output_path = folder, .job_name = "tensorboard"})));
     RZ_RETURN_IF_ERROR(take(MakeCsvWriter({.output_path = folder, .job_name = "csv"})));
   }
-  const Config& config = facts_.config;
+  const Config& config = facts.config;
   if (config.tensorboard) RZ_RETURN_IF_ERROR(take(MakeTensorBoardWriter(*config.tensorboard)));
   if (config.csv_monitor) RZ_RETURN_IF_ERROR(take(MakeCsvWriter(*config.csv_monitor)));
-  return absl::OkStatus();
+  if (metrics->writers_.empty()) return nullptr;
+  return metrics;
 }
 
 absl::Status RunMetrics::WriteAll(int iterations_done, const std::vector<Metric>& scalars) {

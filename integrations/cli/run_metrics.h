@@ -30,6 +30,7 @@
 #include "integrations/cli/worker_report.h"
 #include "integrations/sight/metrics.h"
 #include "sharding/plan.h"
+#include "sharding/schedule.h"
 #include "zero/config/config.h"
 
 namespace ringzero {
@@ -132,8 +133,8 @@ class RunMetrics {
   absl::Status WriteEvaluation(const EvaluationResult& result);
 
  private:
-  explicit RunMetrics(const RunFacts& facts);
-  absl::Status Open(const std::string& folder, const WorkerReport& so_far);
+  explicit RunMetrics(const RunFacts& facts)
+      : facts_(facts), stale_share_(StaleShare(facts.plan)) {}
   absl::Status WriteAll(int iterations_done, const std::vector<Metric>& scalars);
 
   const RunFacts facts_;

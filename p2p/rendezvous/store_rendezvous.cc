@@ -524,12 +524,9 @@ Presence::Presence(CheckedStore& store, const Gathering& gathering, std::string 
       thread_(ThreadWithoutSignals([this] { Run(); })) {}
 
 void Presence::Stop() {
-  {
-    const MutexLock lock(mutex_);
-    stopping_ = true;
-  }
-  stopped_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  if (!thread_.joinable()) return;
+  stop_.release();
+  thread_.join();
 }
 
 void Presence::Run() {
@@ -539,11 +536,11 @@ void Presence::Run() {
     absl::Status status = store_.Write(absl::StrCat(kAliveKeys, gathering_.self.value),
                                        absl::StrCat(number_, " ", beats));
     if (status.ok()) status = Look();
-    const MutexLock lock(mutex_);
-    if (lost_.ok()) lost_ = status;
-    stopped_.wait_for(mutex_, interval,
-                      [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; });
-    if (stopping_) return;
+    {
+      const MutexLock lock(mutex_);
+      if (lost_.ok()) lost_ = status;
+    }
+    if (stop_.try_acquire_for(interval)) return;
   }
 }
 

@@ -17,10 +17,10 @@
 #define RINGZERO_P2P_RENDEZVOUS_STORE_RENDEZVOUS_H_
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <semaphore>
 #include <string>
 #include <thread>
 #include <utility>
@@ -173,9 +173,8 @@ class Presence {
   const Gathering gathering_;
   const std::string number_;
 
+  std::binary_semaphore stop_{0};  // released: the thread is to end
   mutable Mutex mutex_;
-  std::condition_variable_any stopped_;
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool looked_ ABSL_GUARDED_BY(mutex_) = false;  // once at least: a sign that changed since is new
   bool left_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status lost_ ABSL_GUARDED_BY(mutex_);
