@@ -17,6 +17,7 @@
 #include "integrations/cli/worker_report.h"
 #include "integrations/torch/configured/batch.h"
 #include "integrations/torch/configured/configured_run.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -33,27 +34,25 @@ absl::StatusOr<CommandLine> Parse(std::vector<const char*> words) {
 }
 
 TEST(CommandLine, OptionsInAnyOrderAndBothForms) {
-  const absl::StatusOr<CommandLine> line =
-      Parse({"train", "--set", "a=b=c", "run.json", "--summary=s.json", "--workers", "3"});
-  ASSERT_TRUE(line.ok()) << line.status();
-  EXPECT_EQ(line->config, "run.json");
-  EXPECT_EQ(line->summary, "s.json");
-  EXPECT_THAT(line->overrides, ElementsAre("a=b=c", "cyclic.workers=3"));
+  RZ_ASSIGN(const auto line,
+            Parse({"train", "--set", "a=b=c", "run.json", "--summary=s.json", "--workers", "3"}));
+  EXPECT_EQ(line.config, "run.json");
+  EXPECT_EQ(line.summary, "s.json");
+  EXPECT_THAT(line.overrides, ElementsAre("a=b=c", "cyclic.workers=3"));
   // In their order; of two the last one counts.
-  const auto twice = Parse({"plan", "plan", "--workers=2", "--set=a=1", "--hosts=2", "--hosts=1"});
-  ASSERT_TRUE(twice.ok()) << twice.status();
-  EXPECT_EQ(twice->config, "plan");
-  EXPECT_THAT(twice->overrides, ElementsAre("cyclic.workers=2", "a=1"));
-  EXPECT_EQ(twice->hosts, 1);
+  RZ_ASSIGN(const auto twice,
+            Parse({"plan", "plan", "--workers=2", "--set=a=1", "--hosts=2", "--hosts=1"}));
+  EXPECT_EQ(twice.config, "plan");
+  EXPECT_THAT(twice.overrides, ElementsAre("cyclic.workers=2", "a=1"));
+  EXPECT_EQ(twice.hosts, 1);
 }
 
 TEST(CommandLine, HelpManPageAndCompletionNameEveryOption) {
   for (const char* const of : {"", "man", "bash"}) {
-    const absl::StatusOr<std::string> text = HelpText(of);
-    ASSERT_TRUE(text.ok()) << text.status();
+    RZ_ASSIGN(const auto text, HelpText(of));
     const std::string option =
         std::string(of) == "man" ? R"(\-\-dump\-parameters FILE)" : "--dump-parameters";
-    EXPECT_THAT(*text, AllOf(HasSubstr("train"), HasSubstr(option)));
+    EXPECT_THAT(text, AllOf(HasSubstr("train"), HasSubstr(option)));
   }
   EXPECT_FALSE(HelpText("trian").ok());
 }
@@ -235,29 +234,28 @@ TEST(WorkerReport, ReadsBack) {
   report.costs = CostProfile{.threads = 5, .layers = {{"head", {.forward = 3, .update = 4}}}};
   report.memory.taken = 6;
   report.parameters_sha256 = "abc";
-  const absl::StatusOr<WorkerReport> again = FromBytes(ToBytes(report));
-  ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_EQ(again->training_bytes, report.training_bytes);
-  EXPECT_EQ(again->steps.all.update, report.steps.all.update);
-  EXPECT_EQ(again->steps.all.on_core, report.steps.all.on_core);
-  EXPECT_EQ(again->lr, report.lr);
-  EXPECT_EQ(again->gradient_norm, report.gradient_norm);
-  EXPECT_EQ(again->mfu, report.mfu);
-  EXPECT_EQ(again->pss_mib, report.pss_mib);
-  EXPECT_EQ(again->iterations, report.iterations);
-  EXPECT_TRUE(again->interrupted);
-  EXPECT_EQ(again->not_written, report.not_written);
-  EXPECT_EQ(again->dump_trouble, report.dump_trouble);
-  EXPECT_EQ(again->first_loss, report.first_loss);
-  ASSERT_TRUE(again->last_loss.has_value());
-  EXPECT_TRUE(std::isnan(*again->last_loss));
-  ASSERT_EQ(again->evaluations.size(), 2u);
-  EXPECT_EQ(again->evaluations[0].accuracy, 0.5);
-  EXPECT_EQ(again->evaluations[1].accuracy, std::nullopt);
-  ASSERT_TRUE(again->costs.has_value());
-  EXPECT_EQ(again->costs->layers.at(0).name, "head");
-  EXPECT_EQ(again->costs->layers.at(0).nanoseconds.update, 4);
-  EXPECT_EQ(again->memory, report.memory);
+  RZ_ASSIGN(const auto again, FromBytes(ToBytes(report)));
+  EXPECT_EQ(again.training_bytes, report.training_bytes);
+  EXPECT_EQ(again.steps.all.update, report.steps.all.update);
+  EXPECT_EQ(again.steps.all.on_core, report.steps.all.on_core);
+  EXPECT_EQ(again.lr, report.lr);
+  EXPECT_EQ(again.gradient_norm, report.gradient_norm);
+  EXPECT_EQ(again.mfu, report.mfu);
+  EXPECT_EQ(again.pss_mib, report.pss_mib);
+  EXPECT_EQ(again.iterations, report.iterations);
+  EXPECT_TRUE(again.interrupted);
+  EXPECT_EQ(again.not_written, report.not_written);
+  EXPECT_EQ(again.dump_trouble, report.dump_trouble);
+  EXPECT_EQ(again.first_loss, report.first_loss);
+  ASSERT_TRUE(again.last_loss.has_value());
+  EXPECT_TRUE(std::isnan(*again.last_loss));
+  ASSERT_EQ(again.evaluations.size(), 2u);
+  EXPECT_EQ(again.evaluations[0].accuracy, 0.5);
+  EXPECT_EQ(again.evaluations[1].accuracy, std::nullopt);
+  ASSERT_TRUE(again.costs.has_value());
+  EXPECT_EQ(again.costs->layers.at(0).name, "head");
+  EXPECT_EQ(again.costs->layers.at(0).nanoseconds.update, 4);
+  EXPECT_EQ(again.memory, report.memory);
   EXPECT_FALSE(FromBytes("").ok());
   EXPECT_FALSE(FromBytes("{}").ok());
 }

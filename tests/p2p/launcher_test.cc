@@ -30,6 +30,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "tests/p2p/cluster.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -169,15 +170,13 @@ absl::StatusOr<std::string> RunRing(WorkerContext& context) {
 }
 
 TEST_F(LauncherTest, WorkersShareMemory) {
-  const Results results = LaunchProcesses({.workers = 4}, RunRing);
-  ASSERT_TRUE(results.ok()) << results.status();
-  EXPECT_EQ(*results, (std::vector<std::string>{"20 20 20", "10 10 5", "15 15 10", "20 20 15"}));
+  RZ_ASSIGN(const auto results, LaunchProcesses({.workers = 4}, RunRing));
+  EXPECT_EQ(results, (std::vector<std::string>{"20 20 20", "10 10 5", "15 15 10", "20 20 15"}));
 }
 
 TEST_F(LauncherTest, OneWorkerIsARing) {
-  const Results results = LaunchProcesses({.workers = 1}, RunRing);
-  ASSERT_TRUE(results.ok()) << results.status();
-  EXPECT_EQ(*results, (std::vector<std::string>{"5 5 5"}));
+  RZ_ASSIGN(const auto results, LaunchProcesses({.workers = 1}, RunRing));
+  EXPECT_EQ(results, (std::vector<std::string>{"5 5 5"}));
 }
 
 TEST_F(LauncherTest, TheRootCauseWinsNotItsEchoes) {

@@ -14,20 +14,22 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 constexpr seconds kLong(20);
 
+void InThreads(int workers, const std::function<void(WorkerId self)>& body) {
+  std::vector<std::jthread> threads;
+  for (int w = 0; w < workers; ++w) threads.emplace_back([&body, w] { body(WorkerId(w)); });
+}
+
 absl::StatusOr<std::vector<std::string>> RunInThreads(
     int workers,
     const std::function<absl::StatusOr<std::shared_ptr<Rendezvous>>(WorkerId self)>& join,
     const RendezvousBody& body, bool leaves) {
   std::vector<absl::StatusOr<std::string>> results(workers, absl::UnknownError("not run"));
-  std::vector<std::thread> threads;
-  for (int w = 0; w < workers; ++w) {
-    threads.emplace_back([&, w] {
-      absl::StatusOr<std::shared_ptr<Rendezvous>> rendezvous = join(WorkerId(w));
-      results[w] = rendezvous.ok() ? body(WorkerId(w), **rendezvous) : rendezvous.status();
-      if (leaves && rendezvous.ok()) (*rendezvous)->Leave(results[w].status());
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  InThreads(workers, [&](WorkerId self) {
+    const absl::StatusOr<std::shared_ptr<Rendezvous>> rendezvous = join(self);
+    absl::StatusOr<std::string>& result = results[self.value];
+    result = rendezvous.ok() ? body(self, **rendezvous) : rendezvous.status();
+    if (leaves && rendezvous.ok()) (*rendezvous)->Leave(result.status());
+  });
   std::vector<std::string> values;
   for (absl::StatusOr<std::string>& result : results) {
     if (!result.ok()) return result.status();

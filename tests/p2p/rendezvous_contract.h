@@ -35,6 +35,9 @@ inline void PrintTo(const RendezvousImplementation& implementation, std::ostream
 
 class RendezvousContract : public testing::TestWithParam<RendezvousImplementation> {};
 
+// Runs `body` as each of so many workers at the same time, and waits for all of them.
+void InThreads(int workers, const std::function<void(WorkerId self)>& body);
+
 // Workers as threads; `join` makes each one's rendezvous. `leaves`: at the end of its body each says
 // how it went, as Connect does: others may still read what is there.
 absl::StatusOr<std::vector<std::string>> RunInThreads(

@@ -1,4 +1,5 @@
-// The contract over local, file and the launcher's; gathering; and what a folder must not be.
+// The contract over local, file and the launcher's; gathering; what a folder must not be; what the
+// workers must have alike, and how a difference is said; whose failure worker 0 names.
 #include "p2p/rendezvous/rendezvous.h"
 
 #include <gtest/gtest.h>
@@ -19,11 +20,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "p2p/failure.h"
 #include "p2p/launch/launcher.h"
 #include "p2p/rendezvous/hosts.h"
 #include "p2p/rendezvous/join_job.h"
 #include "p2p/rendezvous/store_rendezvous.h"
 #include "tests/p2p/cluster.h"
+#include "tests/p2p/losing_rendezvous.h"
 #include "tests/p2p/rendezvous_contract.h"
 #include "tests/p2p/temporary_folder.h"
 #include "tests/support/status_matchers.h"
@@ -151,9 +154,8 @@ void CopyOfLiveFolder(const std::filesystem::path& from, const std::filesystem::
 TEST_F(FileRendezvousTest, WhatAnEarlierStartLeftIsNotOurs) {
   // Copies of an earlier start's files lie there before anybody comes.
   {
-    const Joined one = Join({.self = WorkerId(0), .workers = 1});
-    ASSERT_TRUE(one.ok()) << one.status();
-    ASSERT_TRUE((*one)->Put("plan", "old").ok());
+    RZ_ASSIGN(const auto one, Join({.self = WorkerId(0), .workers = 1}));
+    ASSERT_TRUE(one->Put("plan", "old").ok());
     CopyOfLiveFolder(folder_.path("meeting"), folder_.path("copy"));
   }
   std::filesystem::remove_all(folder_.path("meeting"));
@@ -171,7 +173,7 @@ TEST_F(FileRendezvousTest, WhatAnEarlierStartLeftIsNotOurs) {
       },
       [](WorkerId self, Rendezvous& at) -> absl::StatusOr<std::string> {
         const absl::Status none = at.Get("plan", milliseconds(50)).status();
-        EXPECT_EQ(none.code(), absl::StatusCode::kDeadlineExceeded) << none;
+        EXPECT_TRUE(absl::IsDeadlineExceeded(none)) << none;
         RZ_RETURN_IF_ERROR(at.Put(absl::StrCat("mine/", self.value), "new"));
         return at.Get(absl::StrCat("mine/", 1 - self.value), std::chrono::seconds(20));
       });
@@ -187,10 +189,8 @@ TEST_F(FileRendezvousTest, MissingWorkersAreNamed) {
         return Join({.self = WorkerId(self.value * 2), .workers = 4, .limit = milliseconds(300)});
       },
       [](WorkerId, Rendezvous&) { return std::string(); });
-  EXPECT_EQ(results.status().code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_TRUE(
-      absl::StrContains(results.status().message(), "workers 1, 3 of 4 did not come within 0.3 s"))
-      << results.status();
+  EXPECT_THAT(results, Fails(absl::StatusCode::kDeadlineExceeded,
+                             "workers 1, 3 of 4 did not come within 0.3 s"));
 }
 
 TEST_F(FileRendezvousTest, OneWorkerTwiceIsAnError) {
@@ -199,7 +199,7 @@ TEST_F(FileRendezvousTest, OneWorkerTwiceIsAnError) {
       2,
       [&](WorkerId) -> Joined {
         Joined joined = Join({.self = WorkerId(1), .workers = 3, .limit = milliseconds(500)});
-        if (joined.status().code() == absl::StatusCode::kAlreadyExists) ++refused;
+        if (absl::IsAlreadyExists(joined.status())) ++refused;
         return joined;
       },
       [](WorkerId, Rendezvous&) { return std::string(); })
@@ -212,10 +212,8 @@ TEST_F(FileRendezvousTest, WorkersThatCountDifferentlyFindOut) {
       2, [&](WorkerId self) { return Join({.self = self, .workers = self.value == 0 ? 2 : 3}); },
       [](WorkerId, Rendezvous&) { return std::string(); });
   // Worker 0's: it hears of it from worker 1.
-  EXPECT_EQ(results.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_TRUE(absl::StrContains(results.status().message(),
-                                "worker 1 was told of 3 workers, worker 0 of 2"))
-      << results.status();
+  EXPECT_THAT(results, Fails(absl::StatusCode::kInvalidArgument,
+                             "worker 1 was told of 3 workers, worker 0 of 2"));
 }
 
 // A worker may fail before another's first look, which cannot know of which start its words are.
@@ -236,18 +234,16 @@ TEST_F(FileRendezvousTest, WordsBeforeTheFirstLookAreKnownByTheirNumber) {
 TEST_F(FileRendezvousTest, AWorkerThatDiesWhileOthersGatherIsNamed) {
   constexpr std::chrono::seconds kPeerTimeout(2);
   std::array<absl::Status, 2> ends;
-  std::vector<std::thread> waiting;
-  for (int w = 0; w < 2; ++w) {
-    waiting.emplace_back([&, w] {
-      ends[w] = Join({.self = WorkerId(w), .workers = 4, .peer_timeout = kPeerTimeout}).status();
+  std::thread waiting([&] {
+    InThreads(2, [&](WorkerId self) {
+      ends[self.value] = Join({.self = self, .workers = 4, .peer_timeout = kPeerTimeout}).status();
     });
-  }
+  });
   // Worker 0 empties the folder before its first sign.
   const std::string first_sign = folder_.path("meeting/ringzero-job-a%20job%2F1/rz.alive.0");
   EXPECT_TRUE(Eventually([&] { return access(first_sign.c_str(), F_OK) == 0; }));
-  auto opened = OpenFileStore(folder_.path("meeting"), "a job/1");
-  ASSERT_TRUE(opened.ok()) << opened.status();
-  CheckedStore store(*std::move(opened));
+  RZ_ASSIGN(auto opened, OpenFileStore(folder_.path("meeting"), "a job/1"));
+  CheckedStore store(std::move(opened));
   const auto sign = [&](int w) {
     return store.ReadOrEmpty(absl::StrCat(kAliveKeys, w)).value_or("");
   };
@@ -266,18 +262,17 @@ TEST_F(FileRendezvousTest, AWorkerThatDiesWhileOthersGatherIsNamed) {
     EXPECT_TRUE(Eventually([&] { return !sign(2).empty(); }));
     expect_looks();
   }
-  for (std::thread& thread : waiting) thread.join();
+  waiting.join();
   for (const absl::Status& end : ends) {
-    EXPECT_EQ(end.code(), absl::StatusCode::kUnavailable) << end;
-    EXPECT_TRUE(absl::StartsWith(end.message(), "worker 2 gave no sign of life for 2.")) << end;
+    EXPECT_THAT(end, Fails(absl::StatusCode::kUnavailable,
+                           testing::StartsWith("worker 2 gave no sign of life for 2.")));
   }
 }
 
 // The worker of now never gives a sign: it is missed from the moment on at which all have come.
 TEST_F(FileRendezvousTest, WhatAnEarlierStartSaidLastIsNoSignOfLife) {
-  auto opened = OpenFileStore(folder_.path("meeting"), "a job");
-  ASSERT_TRUE(opened.ok()) << opened.status();
-  CheckedStore store(*std::move(opened));
+  RZ_ASSIGN(auto opened, OpenFileStore(folder_.path("meeting"), "a job"));
+  CheckedStore store(std::move(opened));
   const std::string self = absl::StrCat(kAliveKeys, 0), other = absl::StrCat(kAliveKeys, 1);
   for (const std::string left : {"earlier failed 13 its words", "now 7"}) {
     ASSERT_TRUE(store.Write(self, "").ok() && store.Write(other, left).ok());
@@ -290,8 +285,7 @@ TEST_F(FileRendezvousTest, WhatAnEarlierStartSaidLastIsNoSignOfLife) {
     EXPECT_EQ(presence.status(), absl::OkStatus()) << left;
     presence.Know({"mine", "now"});
     EXPECT_TRUE(Eventually([&] { return !presence.status().ok(); }));
-    EXPECT_TRUE(absl::StartsWith(presence.status().message(), "worker 1 gave no sign of life for"))
-        << presence.status();
+    EXPECT_THAT(presence.status(), Says("worker 1 gave no sign of life for"));
   }
 }
 
@@ -339,16 +333,12 @@ using Seats = std::vector<absl::StatusOr<JobSeat>>;
 
 Seats JoinJobs(const std::string& folder, const std::vector<std::string>& secrets) {
   Seats seats(secrets.size(), absl::UnknownError("not run"));
-  std::vector<std::thread> threads;
-  for (size_t w = 0; w < secrets.size(); ++w) {
-    threads.emplace_back([&, w] {
-      seats[w] = JoinJob({.self = WorkerId(static_cast<int>(w)),
-                          .workers = static_cast<int>(secrets.size()),
-                          .rendezvous = "file://" + folder},
-                         {.secret = secrets[w]});
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  const auto workers = static_cast<int>(secrets.size());
+  InThreads(workers, [&](WorkerId self) {
+    seats[self.value] =
+        JoinJob({.self = self, .workers = workers, .rendezvous = "file://" + folder},
+                {.secret = secrets[self.value]});
+  });
   return seats;
 }
 
@@ -390,9 +380,7 @@ TEST_F(FileRendezvousTest, AWrongSecretIsBlamedOnItsWorker) {
 
 TEST_F(FileRendezvousTest, AFolderForOthersIsRefused) {
   ASSERT_EQ(mkdir(folder_.path("open").c_str(), 0755), 0);
-  const absl::Status open = Open("open");
-  EXPECT_EQ(open.code(), absl::StatusCode::kPermissionDenied);
-  EXPECT_TRUE(absl::StrContains(open.message(), "(mode 755); wanted 700")) << open;
+  EXPECT_THAT(Open("open"), Fails(absl::StatusCode::kPermissionDenied, "(mode 755); wanted 700"));
 
   folder_.Write("file", "x");
   EXPECT_EQ(Open("file").code(), absl::StatusCode::kInvalidArgument);
@@ -409,16 +397,13 @@ TEST_F(FileRendezvousTest, AnotherUsersFolderIsRefused) {
   if (chown(folder_.path("theirs").c_str(), geteuid() + 1, static_cast<gid_t>(-1)) != 0) {
     GTEST_SKIP() << "only root can give a folder away";
   }
-  const absl::Status theirs = Open("theirs");
-  EXPECT_EQ(theirs.code(), absl::StatusCode::kPermissionDenied);
-  EXPECT_TRUE(absl::StrContains(theirs.message(), "belongs to user")) << theirs;
+  EXPECT_THAT(Open("theirs"), Fails(absl::StatusCode::kPermissionDenied, "belongs to user"));
 }
 
 // Whatever lies under a key's name: an error or as good as nothing, and quickly.
 TEST_F(FileRendezvousTest, StrangersGarbageIsRefused) {
-  const Joined joined = Join({.self = WorkerId(0), .workers = 1});
-  ASSERT_TRUE(joined.ok()) << joined.status();
-  Rendezvous& at = **joined;
+  RZ_ASSIGN(const auto joined, Join({.self = WorkerId(0), .workers = 1}));
+  Rendezvous& at = *joined;
   ASSERT_TRUE(at.Put("good", "value").ok());
   std::string file;
   for (const std::string& name : folder_.List("meeting")) {
@@ -426,9 +411,9 @@ TEST_F(FileRendezvousTest, StrangersGarbageIsRefused) {
   }
   ASSERT_FALSE(file.empty());
   const auto refused = [&](const std::string& what) {
-    const absl::Status status = at.Get("good", milliseconds(50)).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << what << ": " << status;
-    EXPECT_TRUE(absl::StrContains(status.message(), "'good'")) << status;
+    EXPECT_THAT(at.Get("good", milliseconds(50)),
+                Fails(absl::StatusCode::kInvalidArgument, "'good'"))
+        << what;
   };
   const std::string name = absl::StrCat("meeting/", file);
   std::ifstream in(folder_.path(name), std::ios::binary);
@@ -480,6 +465,174 @@ TEST_F(FileRendezvousTest, GarbageWhereTheyGatherHoldsNobodyUp) {
       2, [&](WorkerId self) { return Join({.self = self, .workers = 2}); },
       [](WorkerId, Rendezvous&) { return std::string("met"); });
   ASSERT_TRUE(results.ok()) << results.status();
+}
+
+using Sections = std::vector<AgreementSection>;
+
+// What each worker ends with. `odd` is what the last one has instead.
+std::vector<absl::Status> AgreeAll(int workers, const Sections& sections, const Sections& odd) {
+  const std::shared_ptr<Rendezvous> rendezvous = MakeLocalRendezvous();
+  std::vector<absl::Status> ends(workers);
+  InThreads(workers, [&](WorkerId self) {
+    const JobSeat seat = {.self = self, .workers = workers, .rendezvous = rendezvous};
+    ends[self.value] = Agree(seat, self.value == workers - 1 ? odd : sections);
+  });
+  return ends;
+}
+
+void ExpectAll(const std::vector<absl::Status>& ends, const std::string& words) {
+  for (const absl::Status& end : ends) {
+    EXPECT_EQ(end, absl::InvalidArgumentError(words));
+  }
+}
+
+const Sections kOurs = {{"versions", "ringzero = 0.5\ntorch = 2.11.0\n"},
+                        {"configuration", "cyclic.rule = \"dp\"\ncyclic.slack = 1\n"},
+                        {"plan", "stage 0: 1 layer\nstage 1: 2 layers\n"}};
+
+Sections Ours(int section, const std::string& text) {
+  Sections sections = kOurs;
+  sections[section].text = text;
+  return sections;
+}
+
+TEST(AgreementTest, EqualWorkersAgree) {
+  for (const absl::Status& end : AgreeAll(4, kOurs, kOurs)) EXPECT_TRUE(end.ok()) << end;
+  EXPECT_TRUE(Agree({.self = WorkerId(0), .workers = 1}, kOurs).ok());
+}
+
+// Who is not that far does not have to guess why this worker ended.
+TEST(AgreementTest, WhoDoesNotAgreeLeavesItsCause) {
+  const auto rendezvous = std::make_shared<LosingRendezvous>();
+  ASSERT_TRUE(rendezvous->Put("agreement/1", "not a statement").ok());
+  const JobSeat seat = {.self = WorkerId(0), .workers = 2, .rendezvous = rendezvous};
+  const absl::Status end = Agree(seat, kOurs);
+  EXPECT_EQ(end.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(rendezvous->last_words(), end);
+}
+
+// Not as what the others have not told.
+TEST(AgreementTest, ALostWorkerIsNamedInEveryWait) {
+  const absl::Status lost = absl::UnavailableError("worker 2 gave no sign of life for 1.0 s");
+  const auto rendezvous = std::make_shared<LosingRendezvous>();
+  rendezvous->Lose(lost);
+  const JobSeat seat = {.self = WorkerId(0), .workers = 3, .rendezvous = rendezvous};
+  EXPECT_EQ(HostsOfWorkers(seat).status(), lost);
+  EXPECT_EQ(InterfacesToOtherHosts(seat, {"a", "b", "c"}).status(), lost);
+  EXPECT_EQ(Agree(seat, kOurs), lost);
+}
+
+TEST(AgreementTest, EverybodySaysWhatDiffersAndWhere) {
+  ExpectAll(AgreeAll(3, kOurs, Ours(1, "cyclic.rule = \"dp\"\ncyclic.slack = 0\n")),
+            "worker 2 has cyclic.slack = 0, worker 0 has 1 (configuration)");
+  ExpectAll(AgreeAll(2, kOurs, Ours(0, "ringzero = 0.5\ntorch = 2.12.0\n")),
+            "worker 1 has torch = 2.12.0, worker 0 has 2.11.0 (versions)");
+  ExpectAll(AgreeAll(2, kOurs, Ours(1, "cyclic.rule = \"dp\"\ncyclic.slack = 1\nseed = 3\n")),
+            "worker 1 has seed = 3, worker 0 has no such value (configuration)");
+  ExpectAll(AgreeAll(2, kOurs, Ours(1, "cyclic.rule = \"dp\"\n")),
+            "worker 1 has no cyclic.slack, worker 0 has cyclic.slack = 1 (configuration)");
+  ExpectAll(AgreeAll(2, kOurs, Ours(2, "stage 0: 1 layer\nstage 1: 3 layers\n")),
+            "worker 1 has line 2 = stage 1: 3 layers, worker 0 has stage 1: 2 layers (plan)");
+  ExpectAll(AgreeAll(2, kOurs, {kOurs[0], kOurs[1]}),
+            "worker 1 compares other things than worker 0: another version of ringzero?");
+}
+
+TEST(AgreementTest, WhatIsTooLongToShowIsCompared) {
+  const std::string text(100'000, 'p');
+  std::string other = text;
+  other.back() = 'q';
+  for (const absl::Status& end : AgreeAll(2, Ours(2, text), Ours(2, text))) EXPECT_TRUE(end.ok());
+  ExpectAll(AgreeAll(2, Ours(2, text), Ours(2, other)),
+            "worker 1's differs from worker 0's (plan)");
+}
+
+TEST(AgreementTest, WhoCannotComeSaysWhy) {
+  const std::shared_ptr<Rendezvous> rendezvous = MakeLocalRendezvous();
+  Disagree({.self = WorkerId(1), .workers = 2, .rendezvous = rendezvous},
+           absl::NotFoundError("/data: no such folder"));
+  EXPECT_EQ(Agree({.self = WorkerId(0), .workers = 2, .rendezvous = rendezvous}, kOurs),
+            absl::NotFoundError("worker 1: /data: no such folder"));
+}
+
+TEST(AgreementTest, GarbageIsRefused) {
+  using Garbage = std::pair<std::string, std::string>;  // a head, and a first part
+  for (const auto& [head, part] :
+       {Garbage("", ""), Garbage("x", ""), Garbage("0", ""), Garbage("0 x", ""),
+        Garbage("0 1 2", ""), Garbage("17 0", ""), Garbage("-1 0", ""), Garbage("0 1", "x"),
+        Garbage("0 1", "5:plan"), Garbage("0 1", "4:plan"),
+        Garbage("0 1", "99999999999999999999:x")}) {
+    const std::shared_ptr<Rendezvous> rendezvous = MakeLocalRendezvous();
+    ASSERT_TRUE(rendezvous->Put("agreement/1", head).ok());
+    ASSERT_TRUE(rendezvous->Put("agreement/1/0", part).ok());
+    const absl::Status end =
+        Agree({.self = WorkerId(0), .workers = 2, .rendezvous = rendezvous}, kOurs);
+    EXPECT_THAT(end, Fails(absl::StatusCode::kInvalidArgument, "worker 1's statement"))
+        << head << ", " << part;
+  }
+}
+
+TEST(AgreementTest, AMissingWorkerIsADeadline) {
+  const JobSeat seat = {.self = WorkerId(0),
+                        .workers = 2,
+                        .rendezvous = MakeLocalRendezvous(),
+                        .join_limit = std::chrono::milliseconds(50)};
+  const absl::Status missing = Agree(seat, kOurs);
+  EXPECT_THAT(missing, Fails(absl::StatusCode::kDeadlineExceeded,
+                             testing::StartsWith("worker 1 has stated nothing: ")));
+}
+
+using Result = absl::StatusOr<std::string>;
+
+// What worker 0 ends with.
+Results ShareAll(const std::vector<Result>& each) {
+  const std::shared_ptr<Rendezvous> rendezvous = MakeLocalRendezvous();
+  const auto workers = static_cast<int>(each.size());
+  Results all;
+  InThreads(workers, [&](WorkerId self) {
+    const Result& mine = each[self.value];
+    const JobSeat seat = {.self = self, .workers = workers, .rendezvous = rendezvous};
+    Results ends = ShareResults(seat, mine, std::chrono::seconds(60));
+    if (self.value == 0) {
+      all = std::move(ends);
+      return;
+    }
+    EXPECT_EQ(ends.status(), mine.status());
+    if (!ends.ok()) return;
+    EXPECT_EQ(*ends, std::vector<std::string>{*mine});
+  });
+  return all;
+}
+
+TEST(ShareResultsTest, AllComeOfAnySize) {
+  const std::string large(200'000, 'x');
+  RZ_ASSIGN(const auto all, ShareAll({"a", large, ""}));
+  EXPECT_EQ(all, (std::vector<std::string>{"a", large, ""}));
+}
+
+TEST(ShareResultsTest, WhoFailedIsNamed) {
+  EXPECT_EQ(ShareAll({"a", "b", absl::DataLossError("bad file")}).status(),
+            absl::DataLossError("worker 2: bad file"));
+  EXPECT_EQ(ShareAll({absl::DataLossError("mine"), "b", absl::DataLossError("bad file")}).status(),
+            absl::DataLossError("mine"));
+}
+
+TEST(ShareResultsTest, WhoIsMissingSaysItself) {
+  const absl::Status cause = absl::ResourceExhaustedError("no memory for 3 GiB of sums");
+  const absl::Status told = absl::ResourceExhaustedError("worker 2: no memory for 3 GiB of sums");
+  const auto late = absl::DeadlineExceededError("worker 2 did not connect within 100 ms");
+  EXPECT_EQ(ShareAll({late, late, cause}).status(), told);
+  EXPECT_EQ(ShareAll({"a", late, cause}).status(), told);
+  EXPECT_EQ(ShareAll({WorkerDied(WorkerId(2)), WorkerDied(WorkerId(2)), cause}).status(), told);
+  EXPECT_EQ(ShareAll({AbortedBy(WorkerId(1), late), AbortedBy(WorkerId(1), late), cause}).status(),
+            told);
+  // Nobody knows more.
+  EXPECT_EQ(ShareAll({late, late, "c"}).status(), late);
+}
+
+TEST(ShareResultsTest, WhoLeavesNothingIsNamedInTime) {
+  const JobSeat seat = {.workers = 3, .rendezvous = MakeLocalRendezvous()};
+  EXPECT_EQ(ShareResults(seat, std::string("a"), std::chrono::milliseconds(50)).status(),
+            absl::UnavailableError("worker 1 has left no result within 0.05 s"));
 }
 
 }  // namespace

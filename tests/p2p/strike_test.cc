@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -37,8 +38,8 @@
 #include "p2p/shm/shm_connect.h"
 #include "p2p/shm/shm_transport.h"
 #include "p2p/ucx/ucx_transport.h"
+#include "p2p/unique_fd.h"
 #include "tests/p2p/cluster.h"
-#include "tests/p2p/shared_rendezvous.h"
 #include "tests/support/commit_seed.h"
 
 namespace ringzero {
@@ -208,7 +209,7 @@ std::string NameOf(const Cell& cell) {
 
 std::vector<Child> ForkAll(const Cell& cell) {
   std::vector<Child> children;
-  const std::shared_ptr<Rendezvous> rendezvous = MakeSharedRendezvous();
+  const UniqueFd log(memfd_create("ringzero-test-rendezvous", MFD_CLOEXEC));
   for (int w = 0; w < kWorkers; ++w) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) std::abort();
@@ -220,7 +221,7 @@ std::vector<Child> ForkAll(const Cell& cell) {
                {.self = WorkerId(w),
                 .workers = kWorkers,
                 .secret = "strike",
-                .rendezvous = rendezvous,
+                .rendezvous = MakeLaunchRendezvous(log),
                 .join_limit = kDeadline},
                cell.traffic, ends[1]);
     }
