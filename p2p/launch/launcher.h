@@ -85,7 +85,7 @@ class WorkerContext {
   // If so, all workers have the program and configuration of one process, and are on its host.
   bool launched() const { return options_ == nullptr; }
 
-  // Compares what all workers must have alike (rendezvous/agreement.h). An error in place of the
+  // Compares what all workers must have alike (rendezvous/rendezvous.h). An error in place of the
   // statement ends all workers. Launched workers have nothing to compare.
   absl::Status Agree(const absl::StatusOr<std::vector<AgreementSection>>& statement);
   bool agreed() const { return agreed_; }
@@ -164,7 +164,7 @@ class SeatedWorker {
   WorkerContext& context() { return *context_; }  // until Close
   // Ends the context. If the worker has agreed (WorkerContext::Agree), worker 0 gets the results of
   // all workers, and another worker its own. Errors are those of ShareResults
-  // (rendezvous/agreement.h), without this worker's number in front. Once.
+  // (rendezvous/rendezvous.h), without this worker's number in front. Once.
   absl::StatusOr<std::vector<std::string>> Close(const absl::StatusOr<std::string>& mine);
 
  private:
