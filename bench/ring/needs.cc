@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "bench/ring/train_messages.h"
+#include "bench/ring/train_traffic.h"
 #include "p2p/launch/launcher.h"
 #include "p2p/nccl/nccl_lane.h"
 #include "zero/transport_needs.h"

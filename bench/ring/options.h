@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "bench/ring/element.h"
+#include "bench/ring/payload.h"
 #include "p2p/rendezvous/join_job.h"
 #include "p2p/transport.h"
 

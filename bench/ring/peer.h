@@ -19,9 +19,9 @@
 #include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "bench/ring/host.h"
+#include "bench/ring/meeting.h"
 #include "bench/ring/options.h"
 #include "bench/ring/traffic.h"
-#include "bench/ring/waiting.h"
 
 namespace ringzero {
 
@@ -65,10 +65,6 @@ absl::StatusOr<std::unique_ptr<Peer>> MakePeer(const PeerSetup& setup);
 
 // Bytes of each worker's part of the shared area: `buffers` buffers for messages of `bytes`.
 size_t PeerBytes(size_t bytes, int buffers);
-
-// peer_ucx.cc
-absl::Status CheckUcxPerftest();  // NotFound: there is none
-std::unique_ptr<Peer> MakeUcxPerftest(const PeerSetup& setup);
 
 }  // namespace ringzero
 

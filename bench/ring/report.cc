@@ -3,15 +3,14 @@
 #include "bench/ring/report.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
-#include <ctime>
 #include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/files.h"
 #include "base/status.h"
 #include "p2p/ucx/ucx_transport.h"
@@ -110,12 +109,7 @@ std::string VersionText() {
 }
 
 std::string TimeNow() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  localtime_r(&now, &parts);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &parts);
-  return text.data();
+  return absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::Now(), absl::LocalTimeZone());
 }
 
 std::string Report::Header(std::vector<Json> workers, const std::optional<HostSpeed>& before) {

@@ -24,10 +24,9 @@
 
 #include "absl/status/statusor.h"
 #include "base/ids.h"
-#include "bench/ring/element.h"
+#include "bench/ring/meeting.h"
 #include "bench/ring/options.h"
 #include "bench/ring/payload.h"
-#include "bench/ring/waiting.h"
 #include "p2p/transport.h"
 
 namespace ringzero {

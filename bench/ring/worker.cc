@@ -10,16 +10,15 @@
 #include "absl/strings/str_cat.h"
 #include "base/files.h"
 #include "base/status.h"
-#include "bench/ring/control.h"
-#include "bench/ring/job.h"
+#include "bench/ring/meeting.h"
 #include "bench/ring/needs.h"
 #include "bench/ring/payload.h"
 #include "bench/ring/peer.h"
 #include "bench/ring/report.h"
+#include "bench/ring/run.h"
 #include "bench/ring/statistics.h"
 #include "bench/ring/traffic.h"
 #include "bench/ring/train_traffic.h"
-#include "bench/ring/waiting.h"
 
 namespace ringzero {
 namespace {

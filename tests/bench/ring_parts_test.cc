@@ -14,17 +14,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "bench/ring/element.h"
 #include "bench/ring/host.h"
+#include "bench/ring/meeting.h"
 #include "bench/ring/needs.h"
 #include "bench/ring/options.h"
 #include "bench/ring/payload.h"
 #include "bench/ring/run.h"
 #include "bench/ring/statistics.h"
 #include "bench/ring/traffic.h"
-#include "bench/ring/train_messages.h"
 #include "bench/ring/train_traffic.h"
-#include "bench/ring/waiting.h"
 #include "p2p/local_transport.h"
 #include "p2p/transport_decorator.h"
 #include "sharding/op.h"
