@@ -1,7 +1,9 @@
-"""The command `./rz bench activations`: bytes of activations of all workers together over time, with and without stagger.
+"""The command `./rz bench activations`: bytes of activations of all workers together over time,
+with and without stagger.
 
-A worker's bytes are its live tensors after each stage (integrations/torch/pass_memory.h), without gradients that it has
-handed over. Unit: the peak of one worker's micro-batch, so that data parallelism peaks at the number of workers.
+A worker's bytes are its live tensors after each stage (integrations/torch/pass_memory.h), without
+gradients that it has handed over. Unit: the peak of one worker's micro-batch, so that data
+parallelism peaks at the number of workers.
 """
 import argparse
 import os
@@ -14,10 +16,11 @@ VARIANTS = {"dp": {"cyclic.rule": "dp", "cyclic.stagger": False},
             "cdp_v1, stagger": {"cyclic.rule": "cdp_v1", "cyclic.stagger": True},
             "cdp_v2, stagger": {"cyclic.rule": "cdp_v2", "cyclic.stagger": True},
             "cdp_v2, no stagger": {"cyclic.rule": "cdp_v2", "cyclic.stagger": False}}
+STAGES = 32
 
 
 def course_of(workers: list[list[list[float]]]) -> list[tuple[float, float]]:
-    """All workers together: (seconds, units), from the moment when all are in their fourth iteration."""
+    """All workers together: (seconds, units), from when all are in their fourth iteration."""
     one = max(bytes_held for _, bytes_held, _ in workers[0])
     changes = sorted((seconds, bytes_held - before) for points in workers
                      for (seconds, bytes_held, _), before in zip(points, [0.0, *(point[1] for point in points)]))
@@ -39,36 +42,41 @@ def _quantile(held: list[tuple[float, float]], seconds: float) -> float:
     return max(held)[0]
 
 
-def _row(name: str, course: list[tuple[float, float]], dp_peak: float, step_seconds: float) -> list[str]:
+def _row(name: str, course: list[tuple[float, float]], dp_peak: float, step: float) -> list[str]:
     held = [(units, after - at) for (at, units), (after, _) in zip(course, course[1:])]
     peak, total = max(units for _, units in course), course[-1][0] - course[0][0]
     mean = sum(units * seconds for units, seconds in held) / total
     near = sum(seconds for units, seconds in held if abs(units - mean) <= 0.1 * mean) / total
+    low, high = (_quantile(held, share * total) for share in (0.05, 0.95))
     return [name, f"{peak:.2f}", f"{peak / (dp_peak or peak):.3f}", f"{mean:.2f}",
-            f"{_quantile(held, 0.05 * total):.2f} to {_quantile(held, 0.95 * total):.2f}", f"{near:.1%}", f"{step_seconds:.2f} s"]
+            f"{low:.2f} to {high:.2f}", f"{near:.1%}", f"{step:.2f} s"]
 
 
 def _bench(options: argparse.Namespace, command: str) -> list[str]:
-    document = ["# Activations of all workers over time", "", f"`{command}` made this. Unit: one worker's peak in one micro-batch."]
+    document = ["# Activations of all workers over time", "",
+                f"`{command}` made this. Unit: one worker's peak in one micro-batch."]
     panels = []
-    for workers, stages in ((4, 32), (2, 32)):
-        target = (workers + 1) / (2 * workers)
+    for workers in (4, 2):
+        title, target = f"{workers} workers, {STAGES} stages", (workers + 1) / (2 * workers)
         series, rows, dp_peak = [], [], 0.0
         for name, settings in VARIANTS.items():
-            summary = train(options.program, options.config, {**settings, "cyclic.workers": workers, "cyclic.stages": stages})
+            summary = train(options, {**settings, "cyclic.workers": workers, "cyclic.stages": STAGES})
             course, step = course_of(summary["activations"]), summary["step_seconds"]["median"]
             rows.append(_row(name, course, dp_peak, step))
             say(" ".join(rows[-1]))
             dp_peak = dp_peak or max(units for _, units in course)
             series.append(charts.Series(name, [point for point in course if point[0] <= 5 * step]))
-        document += ["", f"## {workers} workers, {stages} stages", "",
+        document += ["", f"## {title}", "",
                      f"The paper's spacing holds (N+1)/2N = {target:.3f} of dp's peak.", "",
-                     *table(["rule", "peak", "of dp's peak", "mean", "90 % of the time", "within 10 % of the mean", "median step"], rows)]
-        panels.append(charts.Panel(f"{workers} workers, {stages} stages", "seconds", series, y_range=(0, workers + 0.2),
+                     *table(["rule", "peak", "of dp's peak", "mean", "90 % of the time",
+                             "within 10 % of the mean", "median step"], rows)]
+        panels.append(charts.Panel(title, "seconds", series, y_range=(0, workers + 0.2),
                                    marks=[("(N+1)/2", target * workers)]))
-    charts.write(os.path.join(options.out, "activations.svg"), "Activations of all workers together, in micro-batches' peaks", panels)
+    charts.write(os.path.join(options.out, "activations.svg"),
+                 "Activations of all workers together, in micro-batches' peaks", panels)
     return [*document, "", "![activations over time](activations.svg)"]
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(bench_parser("activations", __doc__, config="activations/gpt.json"), _bench))
+    PARSER = bench_parser("activations", __doc__, config="activations/gpt.json")
+    sys.exit(run_command(PARSER, _bench))

@@ -1,8 +1,10 @@
-"""The command `./rz bench clipping`: what exact clipping by the global norm adds under cdp_v1, as waits and processor time.
+"""The command `./rz bench clipping`: what exact clipping by the global norm adds under cdp_v1, as
+waits and processor time.
 
-A difference is of two runs of one round, and of these the median is shown. Where forward and backward take a few percent more or less
-from run to run, whatever clips, the processor time of a whole run says little: so what the trace has of all other operations (updates,
-sums, squares, norms, copies) is shown, too.
+A difference is of two runs of one round, and of these the median is shown. Where forward and
+backward take a few percent more or less from run to run, whatever clips, the processor time of a
+whole run says little: so what the trace has of all other operations (updates, sums, squares, norms,
+copies) is shown, too.
 """
 import argparse
 import os
@@ -13,9 +15,8 @@ from ring_run import BenchError, bench_parser, run_command, table, take_turns, t
 
 # A norm that every iteration exceeds: what is not clipped costs the same.
 FORMS = {"off": {"gradient_clipping": 0},
-         "exact": {"gradient_clipping": 0.01, "cyclic.clipping": "exact"},
-         "previous": {"gradient_clipping": 0.01, "cyclic.clipping": "previous"},
-         "per_stage": {"gradient_clipping": 0.01, "cyclic.clipping": "per_stage"}}
+         **{form: {"gradient_clipping": 0.01, "cyclic.clipping": form}
+            for form in ("exact", "previous", "per_stage")}}
 
 
 def _row(rounds: list[dict], form: str) -> list[str]:
@@ -26,23 +27,26 @@ def _row(rounds: list[dict], form: str) -> list[str]:
         """In percent of what `whole` is without clipping: median and middle half of the rounds."""
         if form == "off":
             return ""
-        low, middle, high = statistics.quantiles([100 * (each[form][name] - each["off"][name]) / each["off"][whole] for each in rounds],
-                                                 n=4, method="inclusive")
+        percent = [100 * (each[form][name] - each["off"][name]) / each["off"][whole] for each in rounds]
+        low, middle, high = statistics.quantiles(percent, n=4, method="inclusive")
         return f"{middle:+.1f} ({low:+.1f} to {high:+.1f}){unit}"
 
-    return [form, f"{median('step'):.3f}", added("step", "step"), f"{100 * median('waits'):.1f}", added("waits", "one", " points"),
-            f"{median('processor'):.3f}", added("processor", "processor"), f"{1e3 * median('others'):.0f}", added("others", "processor"),
+    return [form, f"{median('step'):.3f}", added("step", "step"),
+            f"{100 * median('waits'):.1f}", added("waits", "one", " points"),
+            f"{median('processor'):.3f}", added("processor", "processor"),
+            f"{1e3 * median('others'):.0f}", added("others", "processor"),
             f"{rounds[0][form]['taken']:.1f}"]
 
 
 def _bench(options: argparse.Namespace, command: str) -> list[str]:
     def one(form: str) -> dict[str, float]:
-        summary, slices = train_traced(options.program, options.config, {
+        summary, slices = train_traced(options, {
             **FORMS[form], "cyclic.rule": options.rule, "cyclic.workers": options.workers})
         step, waits = summary["step_seconds"]["median"], summary["waits_seconds_per_step"]
-        others = sum(event["dur"] for event in slices if event["cat"] not in ("compute", "waits")) / summary["iterations"] / 1e6
-        return {"step": step, "waits": sum(waits[cause] for cause in ("parameters", "gradient_sums", "update")) / step, "one": 1,
-                "processor": summary["cpu_seconds_per_step"], "others": others,
+        others = sum(event["dur"] for event in slices if event["cat"] not in ("compute", "waits"))
+        return {"step": step, "one": 1, "processor": summary["cpu_seconds_per_step"],
+                "waits": sum(waits[cause] for cause in ("parameters", "gradient_sums", "update")) / step,
+                "others": others / summary["iterations"] / 1e6,
                 "taken": summary["memory"]["allocated"]["taken"] / 2**20}
 
     if options.rounds < 2:
@@ -50,17 +54,20 @@ def _bench(options: argparse.Namespace, command: str) -> list[str]:
     forms = ["off", *options.forms]
     rounds = take_turns(forms, options.rounds, one)
     return ["# What clipping costs", "",
-            f"`{command}` made this: {options.rule}, {options.workers} workers with one thread each, "
-            f"`{os.path.basename(options.config)}`, {options.rounds} rounds. Waits in percent of a step (mean over workers), "
-            "of all causes; processor time of all workers together; other operations: all but forward and backward, in "
-            "milliseconds of a step. Added: on top of the same round without clipping, median and middle half of the rounds; "
+            f"`{command}` made this: {options.rule}, {options.workers} workers with one thread "
+            f"each, `{os.path.basename(options.config)}`, {options.rounds} rounds. Waits in percent "
+            "of a step (mean over workers), of all causes; processor time of all workers together; "
+            "other operations: all but forward and backward, in milliseconds of a step. Added: on "
+            "top of the same round without clipping, median and middle half of the rounds; "
             "operations in percent of the processor time.", "",
-            *table(["clipping", "step, s", "added", "waits, %", "added", "processor time, s", "added", "other operations, ms", "added",
-                    "taken, MiB"], [_row(rounds, form) for form in forms])]
+            *table(["clipping", "step, s", "added", "waits, %", "added", "processor time, s",
+                    "added", "other operations, ms", "added", "taken, MiB"],
+                   [_row(rounds, form) for form in forms])]
 
 
 if __name__ == "__main__":
-    PARSER = bench_parser("clipping", __doc__, config="waits/gpt.json", rounds=5, workers=2)
+    PARSER = bench_parser("clipping", __doc__, config="waits/gpt.json", workers=2, rounds=5)
     PARSER.add_argument("--rule", choices=("dp", "cdp_v1"), default="cdp_v1", help="[cdp_v1]")
-    PARSER.add_argument("--forms", nargs="+", choices=[*FORMS][1:], default=[*FORMS][1:], help="[all]")
+    CLIPPED = [*FORMS][1:]
+    PARSER.add_argument("--forms", nargs="+", choices=CLIPPED, default=CLIPPED, help="[all]")
     sys.exit(run_command(PARSER, _bench))

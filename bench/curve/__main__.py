@@ -1,6 +1,8 @@
-"""The command `./rz bench curve`: the loss of examples/gpt_text.json under its own rule, under `dp`, and in plain PyTorch.
+"""The command `./rz bench curve`: the loss of examples/gpt_text.json under its own rule, under
+`dp`, and in plain PyTorch.
 
-Plain PyTorch (plain.py) has the same initial parameters, batches and learning rates. The times are not looked at.
+Plain PyTorch (plain.py) has the same initial parameters, batches and learning rates. The times are
+not looked at.
 """
 import argparse
 import json
@@ -11,7 +13,7 @@ import tempfile
 from dataclasses import dataclass
 
 import charts
-from ring_run import bench_parser, positive, run_command, say, table, train, train_with_metrics
+from ring_run import bench_parser, run_command, say, table, train, train_with_metrics
 
 EXAMPLE = os.path.join(os.path.dirname(__file__), "..", "..", "examples", "gpt_text.json")
 EARLY = 200  # the iteration of the first figure
@@ -30,9 +32,12 @@ class Curve:
 
 def _ring(options: argparse.Namespace, settings: dict[str, object]) -> tuple[Curve, list[float]]:
     """And the learning rates."""
-    summary, scalars = train_with_metrics(options.program, EXAMPLE, {"evaluation.every": EVERY, **settings})
-    losses, rates = ([each[f"Train/Samples/{name}"] for each in scalars] for name in ("train_loss", "lr"))
-    return Curve(losses, [(point["iteration"], point["loss"]) for point in summary["evaluations"]]), rates
+    settings = {"evaluation.every": EVERY, **settings}
+    summary, scalars = train_with_metrics(options, settings, EXAMPLE)
+    held_out = [(point["iteration"], point["loss"]) for point in summary["evaluations"]]
+    losses, rates = ([each[f"Train/Samples/{name}"] for each in scalars]
+                     for name in ("train_loss", "lr"))
+    return Curve(losses, held_out), rates
 
 
 def _plain(options: argparse.Namespace, config: dict, seed: int, rates: list[float]) -> Curve:
@@ -41,8 +46,8 @@ def _plain(options: argparse.Namespace, config: dict, seed: int, rates: list[flo
     with tempfile.TemporaryDirectory() as folder:
         initial = os.path.join(folder, "initial.safetensors")
         # One update by nothing.
-        train(options.program, EXAMPLE, {"seed": seed, "iterations": 1, "evaluation.every": 0, "optimizer.params.lr": 0},
-              ["--dump-parameters", initial])
+        once = {"seed": seed, "iterations": 1, "evaluation.every": 0, "optimizer.params.lr": 0}
+        train(options, once, ["--dump-parameters", initial], EXAMPLE)
         return Curve(*plain.train({**config, "seed": seed}, initial, rates, EVERY))
 
 
@@ -50,7 +55,8 @@ def _bench(options: argparse.Namespace, command: str) -> list[str]:
     with open(EXAMPLE, encoding="utf-8") as file:
         config = json.loads(re.sub(r"//.*", "", file.read()))
     last = config["iterations"]
-    curves: dict[str, list[Curve]] = {f"`{config['cyclic']['rule']}`, the example's rule": [], "`dp`": [], "plain PyTorch": []}
+    curves: dict[str, list[Curve]] = {f"`{config['cyclic']['rule']}`, the example's rule": [],
+                                      "`dp`": [], "plain PyTorch": []}
     for seed in range(1, options.seeds + 1):
         dp, rates = _ring(options, {"seed": seed, "cyclic.rule": "dp"})
         found = [_ring(options, {"seed": seed})[0], dp, _plain(options, config, seed, rates)]
@@ -61,18 +67,20 @@ def _bench(options: argparse.Namespace, command: str) -> list[str]:
               for name, seeds in curves.items() for curve in seeds]
     charts.write(os.path.join(options.out, "curve.svg"), "examples/gpt_text.json", [
         charts.Panel("held-out loss, nats per byte", "iteration", series, y_range=(1.4, 3.4))])
-    figures = (lambda curve: dict(curve.held_out)[EARLY], lambda curve: dict(curve.held_out)[last], Curve.rise)
-    rows = [[name, *(", ".join(f"{figure(curve):.3f}" for curve in seeds) for figure in figures)] for name, seeds in curves.items()]
+    figures = (lambda curve: dict(curve.held_out)[EARLY], lambda curve: dict(curve.held_out)[last],
+               Curve.rise)
+    rows = [[name, *(", ".join(f"{figure(curve):.3f}" for curve in seeds) for figure in figures)]
+            for name, seeds in curves.items()]
     return ["# The first curve", "",
-            f"`{command}` made this: `examples/gpt_text.json`, a GPT byte by byte on the King James Bible, four workers, losses in nats "
-            "per byte. Plain PyTorch is one process with a loop of its own (`bench/curve/plain.py`): the same initial parameters, batches "
-            "and learning rates, `torch.optim.AdamW` and `clip_grad_norm_`. The greatest rise is how far a training loss lies above the "
-            "lowest loss before it.", "",
-            *table(["what", f"held-out loss after {EARLY} iterations, by seed", f"after {last:,}", "greatest rise of a training loss"], rows),
+            f"`{command}` made this: `examples/gpt_text.json`, a GPT byte by byte on the King James "
+            "Bible, four workers, losses in nats per byte. Plain PyTorch is one process with a loop "
+            "of its own (`bench/curve/plain.py`): the same initial parameters, batches and learning "
+            "rates, `torch.optim.AdamW` and `clip_grad_norm_`. The greatest rise is how far a "
+            "training loss lies above the lowest loss before it.", "",
+            *table(["what", f"held-out loss after {EARLY} iterations, by seed", f"after {last:,}",
+                    "greatest rise of a training loss"], rows),
             "", "![held-out loss](curve.svg)"]
 
 
 if __name__ == "__main__":
-    PARSER = bench_parser("curve", __doc__)
-    PARSER.add_argument("--seeds", type=positive, default=3, metavar="N", help="1 to N [3]")
-    sys.exit(run_command(PARSER, _bench))
+    sys.exit(run_command(bench_parser("curve", __doc__, seeds=3), _bench))

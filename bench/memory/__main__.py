@@ -1,6 +1,8 @@
-"""The command `./rz bench memory`: the fit certificate of `ringzero plan` beside what a run takes, measured from outside.
+"""The command `./rz bench memory`: the fit certificate of `ringzero plan` beside what a run takes,
+measured from outside.
 
-Measured: the sum of all processes' proportional set sizes, launcher included, at its highest; they stand still for each look.
+Measured: the sum of all processes' proportional set sizes, launcher included, at its highest; they
+stand still for each look.
 """
 import argparse
 import os
@@ -12,7 +14,8 @@ from dataclasses import asdict, dataclass
 import charts
 from memory.cases import NAMES, RULES, configuration
 from peers.processes import Command, PeakWatch, run_group
-from ring_run import BenchError, bench_parser, positive, run, run_command, say, table, write_json, write_page
+from ring_run import (BenchError, bench_parser, positive, run, run_command, say, table, write_json,
+                      write_page)
 
 _BOUND = 0.05
 
@@ -33,7 +36,8 @@ class Case:
 @dataclass(frozen=True)
 class Result:
     case: Case
-    categories: dict[str, float]  # predicted MiB of the host, each at its most; what is never together is negative
+    # Predicted MiB of the host, each at its most; what is never together is negative.
+    categories: dict[str, float]
     predicted: float              # MiB, at the peak
     measured: float
 
@@ -43,8 +47,8 @@ class Result:
 
     def row(self) -> list[object]:
         case = self.case
-        return [NAMES[case.model], case.transport, case.workers, case.rule, case.zero_stage, f"{self.predicted:.0f}",
-                f"{self.measured:.0f}", f"{self.ratio:.3f}"]
+        return [NAMES[case.model], case.transport, case.workers, case.rule, case.zero_stage,
+                f"{self.predicted:.0f}", f"{self.measured:.0f}", f"{self.ratio:.3f}"]
 
 
 def certificate_in(plan: str) -> dict[str, float]:
@@ -60,11 +64,12 @@ def _measure(options: argparse.Namespace, case: Case) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         config, log = os.path.join(folder, "config.json"), os.path.join(folder, "log")
         write_json(configuration(**asdict(case), iterations=options.iterations), config)
-        predicted = certificate_in(run([options.program, "plan", config], timeout_seconds=options.timeout))
+        plan = run([options.program, "plan", config], timeout_seconds=options.timeout)
+        predicted = certificate_in(plan)
         watch = PeakWatch()
-        run_group([Command(str(case), [options.program, "train", config], {}, log)], options.timeout, watch.sample)
-        peak = predicted.pop("peak")
-        return Result(case, predicted, peak, watch.peak_mib)
+        training = Command(str(case), [options.program, "train", config], {}, log)
+        run_group([training], options.timeout, watch.sample)
+        return Result(case, predicted, predicted.pop("peak"), watch.peak_mib)
 
 
 def _bar(result: Result) -> charts.Bar:
@@ -73,17 +78,20 @@ def _bar(result: Result) -> charts.Bar:
     apart = parts.pop("never together", 0)
     if "activations" in parts:  # the bar ends at the peak
         parts["activations"] = max(0, parts["activations"] + apart)
-    return charts.Bar(str(result.case), parts, f"{result.measured:.0f} ({result.ratio:.3f})", mark=result.measured)
+    return charts.Bar(str(result.case), parts, f"{result.measured:.0f} ({result.ratio:.3f})",
+                      mark=result.measured)
 
 
 def _cases(options: argparse.Namespace) -> list[Case]:
     def all_of(transport: str, rules: list[str]) -> list[Case]:
-        return [Case(model, transport, workers, rule) for model in options.models for workers in options.workers for rule in rules]
+        return [Case(model, transport, workers, rule)
+                for model in options.models for workers in options.workers for rule in rules]
 
     cases = all_of("shm", options.rules if 3 in options.stages else [])
-    cases += [Case(model, "shm", max(options.workers), options.rules[0], stage) for model in options.models
-              for stage in options.stages if stage < 3]
-    return [case for case in cases + all_of("ucx", ["cdp_v2"]) if case.transport in options.transports]
+    cases += [Case(model, "shm", max(options.workers), options.rules[0], stage)
+              for model in options.models for stage in options.stages if stage < 3]
+    cases += all_of("ucx", ["cdp_v2"])
+    return [case for case in cases if case.transport in options.transports]
 
 
 def _bench(options: argparse.Namespace, command: str) -> list[str]:
@@ -95,23 +103,28 @@ def _bench(options: argparse.Namespace, command: str) -> list[str]:
     for result in sorted(results, key=lambda result: abs(result.ratio - 1)):
         furthest[result.case.transport] = result
     bounds = {"shm": f"wanted: within {_BOUND:.0%}.",
-              "ucx": "how many received copies are alive at once is a matter of timing, so this is an estimate."}
+              "ucx": "how many received copies are alive at once is a matter of timing, so this is "
+                     "an estimate."}
     categories = list(results[0].categories)
     page = ["# Memory: predicted and measured", "",
-            f"`{command}` made this. Predicted: the certificate's peak of the host, by `ringzero plan` ([memory.md](../memory.md)). "
-            f"Measured: proportional set sizes of all processes of the run, added up, at their highest, in {options.iterations} iterations.",
-            "", *table(["model", "transport", "workers", "rule", "ZeRO stage", "predicted, MiB", "measured, MiB", "predicted / measured"],
-                       [result.row() for result in results]), "",
+            f"`{command}` made this. Predicted: the certificate's peak of the host, by `ringzero "
+            "plan` ([memory.md](../memory.md)). Measured: proportional set sizes of all processes of "
+            f"the run, added up, at their highest, in {options.iterations} iterations.", "",
+            *table(["model", "transport", "workers", "rule", "ZeRO stage", "predicted, MiB",
+                    "measured, MiB", "predicted / measured"], map(Result.row, results)), "",
             *(f"Furthest off over {transport}: {worst.ratio:.3f} ({worst.case}); {bounds[transport]}\n"
               for transport, worst in sorted(furthest.items())),
             "![predicted and measured](memory.svg)", "", "Predicted, by category:", "",
-            *table(["MiB", *categories], [[result.case, *(f"{result.categories[name]:.1f}" for name in categories)] for result in results])]
-    charts.write(os.path.join(options.out, "memory.svg"), "Predicted by category, and measured (black mark)", [
-        charts.Panel("", "MiB of the host", bars=[_bar(result) for result in results])])
-    if "shm" in furthest and abs(furthest["shm"].ratio - 1) > _BOUND:
+            *table(["MiB", *categories],
+                   [[result.case, *(f"{result.categories[name]:.1f}" for name in categories)]
+                    for result in results])]
+    charts.write(os.path.join(options.out, "memory.svg"),
+                 "Predicted by category, and measured (black mark)",
+                 [charts.Panel("", "MiB of the host", bars=list(map(_bar, results)))])
+    if (worst := furthest.get("shm")) and abs(worst.ratio - 1) > _BOUND:
         write_page(page, options.out, "memory.md")
-        raise BenchError(f"wanted a prediction within {_BOUND:.0%}, found {furthest['shm'].ratio:.3f} ({furthest['shm'].case}); "
-                         f"the table is in {options.out}")
+        raise BenchError(f"wanted a prediction within {_BOUND:.0%}, found {worst.ratio:.3f} "
+                         f"({worst.case}); the table is in {options.out}")
     return page
 
 
@@ -120,9 +133,11 @@ if __name__ == "__main__":
     PARSER.add_argument("--models", nargs="+", choices=list(NAMES), default=list(NAMES))
     PARSER.add_argument("--rules", nargs="+", choices=RULES, default=list(RULES))
     PARSER.add_argument("--workers", nargs="+", type=positive, default=[2, 4], metavar="N")
-    PARSER.add_argument("--transports", nargs="+", choices=("shm", "ucx"), default=["shm", "ucx"], help="ucx: cdp_v2 alone [both]")
+    PARSER.add_argument("--transports", nargs="+", choices=("shm", "ucx"), default=["shm", "ucx"],
+                        help="ucx: cdp_v2 alone [both]")
     PARSER.add_argument("--stages", nargs="+", type=int, choices=range(4), default=[0, 1, 2, 3],
-                        help="of ZeRO; those below 3: the largest number of workers and the first rule, over shm [all]")
+                        help="of ZeRO; those below 3: the largest number of workers and the first "
+                             "rule, over shm [all]")
     PARSER.add_argument("--iterations", type=positive, default=10)
     PARSER.add_argument("--timeout", type=float, default=900, metavar="SECONDS", help="of one run [900]")
     sys.exit(run_command(PARSER, _bench))

@@ -1,4 +1,4 @@
-"""What is measured: three models of 11 to 26 million parameters, as configurations of `ringzero train`.
+"""What is measured: three models of 11 to 26 million parameters, for `ringzero train`.
 
     configuration("gpt", rule="dp", workers=4, transport="shm", iterations=8)
 """
@@ -20,8 +20,9 @@ NAMES = {"gpt": "GPT, 8 layers of 512", "resnet": "ResNet-18", "mlp": "MLP, 20 l
 RULES = ("dp", "cdp_v1", "cdp_v2")
 
 
-def configuration(model: str, *, rule: str, workers: int, transport: str, iterations: int, zero_stage: int = 3) -> dict:
-    return {**_MODELS[model], "gradient_accumulation_steps": 1, "gradient_clipping": 0, "optimizer": _ADAMW, "iterations": iterations,
+def configuration(model: str, *, rule: str, workers: int, transport: str, iterations: int,
+                  zero_stage: int = 3) -> dict:
+    return {**_MODELS[model], "gradient_accumulation_steps": 1, "gradient_clipping": 0,
+            "optimizer": _ADAMW, "iterations": iterations, "evaluation": {"every": 0}, "seed": 1,
             "zero_optimization": {"stage": zero_stage},
-            "evaluation": {"every": 0}, "seed": 1,
             "cyclic": {"rule": rule, "workers": workers, "transport": transport, "threads": 1}}

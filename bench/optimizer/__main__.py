@@ -1,4 +1,5 @@
-"""The command `./rz bench optimizer`: AdamW's elements per second beside torch's fused one and DeepSpeed's CPU kernel.
+"""The command `./rz bench optimizer`: AdamW's elements per second beside torch's fused one and
+DeepSpeed's CPU kernel.
 
 One run of optimizer_perf for each size, in which all take turns.
 """
@@ -37,8 +38,8 @@ def _build_deepspeed(folder: str) -> str:
         return library
     say(f"downloading and building the kernel of DeepSpeed {_deepspeed_version()}")
     # Pinned, with its hash, as for the benchmarks that run DeepSpeed.
-    run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes", "--no-binary", "deepspeed",
-         "--dest", folder, "-r", _PINNED], {"DS_BUILD_OPS": "0"})
+    run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes",
+         "--no-binary", "deepspeed", "--dest", folder, "-r", _PINNED], {"DS_BUILD_OPS": "0"})
     archive, = glob.glob(os.path.join(folder, "deepspeed-*.tar.gz"))
     with tarfile.open(archive) as tar:
         tar.extractall(folder, filter="data")
@@ -49,27 +50,34 @@ def _build_deepspeed(folder: str) -> str:
     with open(os.path.join(stub, "extension.h"), "w", encoding="utf-8") as file:
         file.write("#include <torch/types.h>\n#include <cmath>\n")
     torch = os.path.join(_SITE, "torch")
-    run(["g++", "-O3", "-std=c++17", "-fPIC", "-shared", "-fopenmp", "-w", "-D__DISABLE_CUDA__", *_simd(),
-          f"-I{os.path.dirname(stub)}", f"-I{torch}/include", f"-I{torch}/include/torch/csrc/api/include",
-          f"-I{sources}/includes", f"-I{sources}/adam", os.path.join(_HERE, "deepspeed_adam.cc"),
-          f"-L{torch}/lib", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{torch}/lib", "-o", library])
+    includes = (os.path.dirname(stub), f"{torch}/include", f"{torch}/include/torch/csrc/api/include",
+                f"{sources}/includes", f"{sources}/adam")
+    run(["g++", "-O3", "-std=c++17", "-fPIC", "-shared", "-fopenmp", "-w", "-D__DISABLE_CUDA__",
+         *_simd(), *(f"-I{include}" for include in includes),
+         os.path.join(_HERE, "deepspeed_adam.cc"),
+         f"-L{torch}/lib", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{torch}/lib", "-o", library])
     return library
 
 
 def _bench(options: argparse.Namespace, command: str) -> list[str]:
     library = _build_deepspeed(os.path.abspath(options.out))
     program = os.path.join(os.path.dirname(options.program), "optimizer_perf")
-    document = ["# Updates", "", f"`{command}` made this, with DeepSpeed {_deepspeed_version()}: medians of {options.rounds} rounds in which "
-                "all take turns (bench/optimizer/optimizer_perf.cc says what is counted)."]
+    document = ["# Updates", "",
+                f"`{command}` made this, with DeepSpeed {_deepspeed_version()}: medians of "
+                f"{options.rounds} rounds in which all take turns "
+                "(bench/optimizer/optimizer_perf.cc says what is counted)."]
+    threads = str(options.threads)
     for elements in options.elements:
         say(f"{elements} elements")
-        words = ["--elements", str(elements), "--threads", str(options.threads), "--rounds", str(options.rounds), "--deepspeed", library]
-        document += ["", "```", run([program, *words], {"OMP_NUM_THREADS": str(options.threads)}).rstrip(), "```"]
+        printed = run([program, "--elements", str(elements), "--threads", threads, "--rounds",
+                       str(options.rounds), "--deepspeed", library], {"OMP_NUM_THREADS": threads})
+        document += ["", "```", printed.rstrip(), "```"]
     return document
 
 
 if __name__ == "__main__":
     PARSER = bench_parser("optimizer", __doc__, rounds=15)
-    PARSER.add_argument("--elements", nargs="+", type=positive, default=[25_000_000, 200_000_000], metavar="N", help="[25000000 200000000]")
+    PARSER.add_argument("--elements", nargs="+", type=positive, default=[25_000_000, 200_000_000],
+                        metavar="N", help="[25000000 200000000]")
     PARSER.add_argument("--threads", type=positive, default=2, metavar="N", help="[2]")
     sys.exit(run_command(PARSER, _bench))

@@ -3,8 +3,8 @@
     inputs, targets = tokens_of(case, iteration=0, micro_batch=2)     # lists of samples
 
 Mirrors base/philox.h, EpochOrder (integrations/data/dataset.cc), RandomSplit (there) and
-Batches::Train (integrations/torch/configured/batches.cc). tests/bench/peers_test.py compares with a file that RingZero's own code
-wrote, and `./rz bench peers` compares losses before it times anything.
+Batches::Train (integrations/torch/configured/configured_run.cc). tests/bench/benches_test.py compares with a
+file that RingZero's own code wrote, and `./rz bench peers` compares losses before it times anything.
 """
 import functools
 
@@ -14,19 +14,15 @@ _MASK32 = (1 << 32) - 1
 _MASK64 = (1 << 64) - 1
 
 
-def philox(counter: tuple[int, int, int, int], key: int) -> tuple[int, int, int, int]:
+def philox_at(key: int, stream: int, index: int) -> tuple[int, int, int, int]:
     """Philox4x32 with 10 rounds."""
-    c0, c1, c2, c3 = counter
+    c0, c1, c2, c3 = index & _MASK32, index >> 32, stream & _MASK32, stream >> 32
     k0, k1 = key & _MASK32, key >> 32
     for _ in range(10):
         p0, p1 = 0xD2511F53 * c0, 0xCD9E8D57 * c2
         c0, c1, c2, c3 = (p1 >> 32) ^ c1 ^ k0, p1 & _MASK32, (p0 >> 32) ^ c3 ^ k1, p0 & _MASK32
         k0, k1 = (k0 + 0x9E3779B9) & _MASK32, (k1 + 0xBB67AE85) & _MASK32
     return c0, c1, c2, c3
-
-
-def philox_at(key: int, stream: int, index: int) -> tuple[int, int, int, int]:
-    return philox((index & _MASK32, index >> 32, stream & _MASK32, stream >> 32), key)
 
 
 def split_mix(x: int) -> int:
@@ -64,7 +60,8 @@ def epoch_order(seed: int, epoch: int, size: int) -> tuple[int, ...]:
 
 
 def random_tokens(seed: int, sample: int, sequence: int, vocabulary: int) -> list[int]:
-    """The sequence + 1 tokens of one training sample: inputs are all but the last, targets all but the first."""
+    """The sequence + 1 tokens of one training sample: inputs are all but the last, targets all but
+    the first."""
     key = mix_keys(hash_name("random samples"), seed, hash_name("train"))
     words: list[int] = []
     for block in range(sequence // 4 + 1):

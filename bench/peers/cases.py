@@ -61,8 +61,9 @@ class Case:
     @property
     def python_configuration(self) -> dict:
         """The same for a loop in Python, which brings model and data."""
+        left_out = ("model", "data", "iterations", "evaluation")
         whole = self.configuration(0, rule="dp")
-        return {key: value for key, value in whole.items() if key not in ("model", "data", "iterations", "evaluation")}
+        return {key: value for key, value in whole.items() if key not in left_out}
 
 
 ADAMW = {"lr": 1e-4, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
@@ -72,17 +73,17 @@ CASES = {case.name: case for case in (
     Case("12x1024", Shape(layers=12, dim=1024, sequence=64), micro_batch=1, iterations=8),
 )}
 
-# What a step costs in Python where layers are small (`--case 4x128,12x256`); no part of a run of all cases.
+# What a step costs in Python where layers are small; no part of a run of all cases.
 SMALL_CASES = {case.name: case for case in (
     Case("4x128", Shape(layers=4, dim=128, sequence=128), micro_batch=4, iterations=100, workers=2),
     Case("12x256", Shape(layers=12, dim=256, sequence=128), micro_batch=4, iterations=20, workers=2),
 )}
 
-# For memory alone: few tokens, so that activations do not count. The first is next to nothing but the processes themselves;
-# in the other two every matrix is either smaller or larger than what glibc's malloc ever keeps (32 MiB), so that it treats
-# both alike.
-MEMORY_CASES = tuple(Case(f"memory-{layers}x{dim}", Shape(layers=layers, dim=dim, sequence=4), micro_batch=1, iterations=8)
-                     for layers, dim in ((8, 64), (8, 896), (8, 1152)))
+# For memory alone: few tokens, so that activations do not count. The first is next to nothing but the
+# processes themselves; in the other two every matrix is either smaller or larger than what glibc's
+# malloc ever keeps (32 MiB), so that it treats both alike.
+MEMORY_CASES = tuple(Case(f"memory-8x{dim}", Shape(layers=8, dim=dim, sequence=4), micro_batch=1,
+                          iterations=8) for dim in (64, 896, 1152))
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,8 @@ class Configuration:
     name: str  # a peer's: its function in wrappings.py
     label: str
     cyclic: dict = field(default_factory=dict)  # RingZero's section `cyclic`; empty: a peer
-    jemalloc: bool = False  # of a peer: with the allocator and the settings that the program `ringzero` has
-    losses: str = "dp"      # how they compare with dp's: "dp" all the same, "first" the first only, "none" it tells none
+    jemalloc: bool = False  # of a peer: with the program's allocator and its settings
+    losses: str = "dp"      # as dp's: "dp" all of them, "first" the first only, "none" it tells none
 
     @property
     def is_ring(self) -> bool:
@@ -99,8 +100,10 @@ class Configuration:
 
     def variants(self) -> list["Configuration"]:
         """A peer with either allocator."""
-        with_jemalloc = dataclasses.replace(self, name=self.name + "+jemalloc", label=self.label + ", jemalloc", jemalloc=True)
-        return [self] if self.is_ring else [self, with_jemalloc]
+        if self.is_ring:
+            return [self]
+        return [self, dataclasses.replace(self, name=self.name + "+jemalloc",
+                                          label=self.label + ", jemalloc", jemalloc=True)]
 
 
 CONFIGURATIONS = {each.name: each for configuration in (

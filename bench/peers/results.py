@@ -1,4 +1,5 @@
-"""From raw numbers to what the page says: whether all train the same, medians, ratios, slopes, tables, pictures. Pure."""
+"""From raw numbers to what the page says: whether all train the same, medians, ratios, slopes,
+tables, pictures. Pure."""
 import math
 import statistics
 from dataclasses import dataclass
@@ -8,26 +9,29 @@ from peers.cases import CONFIGURATIONS, Case
 from peers.runs import RunReport
 from ring_run import BenchError, table
 
-# Relative. Orders of addition differ (all-reduce, reduce-scatter, the ring), which shows in the seventh digit; a missing
-# update, a clipped gradient or another batch shows in the third.
+# Relative. Orders of addition differ (all-reduce, reduce-scatter, the ring), which shows in the
+# seventh digit; a missing update, a clipped gradient or another batch shows in the third.
 TOLERANCE = 1e-5
 
 
 def check_losses(losses: dict[str, list[float]]) -> float:
-    """Lists may be of different lengths; each iteration is compared among those that have it, at least two. The greatest
-    relative distance from the median, or BenchError naming all that are too far from it."""
+    """Lists may be of different lengths; each iteration is compared among those that have it, at
+    least two. The greatest relative distance from the median, or BenchError naming all that are too
+    far from it."""
     worst = 0.0
     for iteration in range(max(map(len, losses.values()), default=0)):
         found = {name: values[iteration] for name, values in losses.items() if len(values) > iteration}
         if len(found) < 2:
-            raise BenchError(f"losses: only {', '.join(found)} has one of iteration {iteration}: nobody to compare with")
+            raise BenchError(f"losses: only {', '.join(found)} has one of iteration {iteration}: "
+                             "nobody to compare with")
         middle = statistics.median_low(found.values())
         distances = {name: abs(value - middle) / abs(middle) for name, value in found.items()}
         # Written so that a NaN is too far.
         if bad := [name for name in found if not distances[name] <= TOLERANCE]:
             told = ", ".join(f"{name} {found[name]:.9g}" for name in found)
-            raise BenchError(f"losses differ in iteration {iteration}: {' and '.join(bad)} should be within "
-                             f"{TOLERANCE:g} of {middle:.9g} ({told}); no time is told of what does not train the same")
+            raise BenchError(f"losses differ in iteration {iteration}: {' and '.join(bad)} should "
+                             f"be within {TOLERANCE:g} of {middle:.9g} ({told}); no time is told "
+                             "of what does not train the same")
         worst = max(worst, *distances.values())
     return worst
 
@@ -35,11 +39,11 @@ def check_losses(losses: dict[str, list[float]]) -> float:
 @dataclass(frozen=True)
 class CaseResult:
     case: Case
-    iterations: int                          # measured in each run
-    losses: dict[str, list[float]]           # of the first iterations, by configuration
-    worst_loss_difference: float             # relative
-    rounds: list[dict[str, RunReport]]       # in the order of the rounds; each in the order in which it ran
-    pss_mib: dict[str, float]                # peak of all processes together; empty: not measured
+    iterations: int                     # measured in each run
+    losses: dict[str, list[float]]      # of the first iterations, by configuration
+    worst_loss_difference: float        # relative
+    rounds: list[dict[str, RunReport]]  # in order; each in the order in which it ran
+    pss_mib: dict[str, float]           # peak of all processes together; empty: not measured
 
 
 @dataclass(frozen=True)
@@ -66,16 +70,18 @@ class Row:
     bytes_per_parameter: float | None
 
 
-_COLUMNS = (
-    ("", "label", ""), ("step, median s", "step_median", ".3f"), ("min", "step_min", ".3f"), ("max", "step_max", ".3f"),
-    ("tokens/s", "tokens_per_second", ".0f"), ("CPU s/step", "cpu_seconds", ".2f"), ("faults", "faults", ".0f"),
-    ("over floor", "over_floor", ".2f"), ("FSDP2 over this", "fsdp2_over_this", ".2f"), ("DDP over this", "ddp_over_this", ".2f"),
-    ("peak PSS, MiB", "pss_mib", ".0f"), ("of training", "training_mib", ".0f"), ("bytes/parameter", "bytes_per_parameter", ".1f"))
+_COLUMNS = (  # title, field of a row, format
+    ("", "label", ""), ("step, median s", "step_median", ".3f"), ("min", "step_min", ".3f"),
+    ("max", "step_max", ".3f"), ("tokens/s", "tokens_per_second", ".0f"),
+    ("CPU s/step", "cpu_seconds", ".2f"), ("faults", "faults", ".0f"),
+    ("over floor", "over_floor", ".2f"), ("FSDP2 over this", "fsdp2_over_this", ".2f"),
+    ("DDP over this", "ddp_over_this", ".2f"), ("peak PSS, MiB", "pss_mib", ".0f"),
+    ("of training", "training_mib", ".0f"), ("bytes/parameter", "bytes_per_parameter", ".1f"))
 
 
 def paired_ratio(rounds: list[dict[str, RunReport]], above: list[str], below: str) -> float | None:
-    """Median over rounds of two steps' ratio within a round: what slows a whole round drops out. `above`: the fastest of
-    these that ran, round by round. None if one side is absent."""
+    """Median over rounds of two steps' ratio within a round: what slows a whole round drops out.
+    `above`: the fastest of these that ran, round by round. None if one side is absent."""
     ratios = []
     for reports in rounds:
         steps = [reports[name].step_median for name in above if name in reports]
@@ -91,16 +97,17 @@ def _row(name: str, result: CaseResult, slopes: dict[str, MemorySlope]) -> Row:
         return statistics.median(getattr(report, field) for report in reports)
 
     def peer_over_this(peer: str) -> float | None:
-        return paired_ratio(result.rounds, [each.name for each in CONFIGURATIONS[peer].variants()], name)
+        variants = [each.name for each in CONFIGURATIONS[peer].variants()]
+        return paired_ratio(result.rounds, variants, name)
 
-    slope, pss_mib = slopes.get(name), result.pss_mib.get(name)
+    case, slope, pss_mib = result.case, slopes.get(name), result.pss_mib.get(name)
     return Row(label=CONFIGURATIONS[name].label,
                step_median=median("step_median"),
                step_min=min(report.step_min for report in reports),
                step_max=max(report.step_max for report in reports),
-               tokens_per_second=result.case.samples_per_step * result.case.shape.sequence / median("step_mean"),
+               tokens_per_second=case.samples_per_step * case.shape.sequence / median("step_mean"),
                cpu_seconds=median("cpu_seconds_per_step"),
-               faults=median("minor_faults_per_step") / result.case.workers,
+               faults=median("minor_faults_per_step") / case.workers,
                over_floor=paired_ratio(result.rounds, [name], "floor"),
                fsdp2_over_this=peer_over_this("fsdp2"),
                ddp_over_this=peer_over_this("ddp"),
@@ -115,13 +122,12 @@ def make_rows(result: CaseResult, slopes: dict[str, MemorySlope]) -> list[Row]:
 
 
 def memory_slope(points: list[tuple[int, float]], forecast_bytes: list[int] | None = None) -> MemorySlope:
-    """`points`: (parameters, peak MiB) of three sizes in rising order; the first only says what the process itself takes.
-    `forecast_bytes`: by the plan, of the same sizes."""
+    """`points`: (parameters, peak MiB) of three sizes in rising order; the first only says what the
+    process itself takes. `forecast_bytes`: by the plan, of the same sizes."""
     (tiny, tiny_mib), (small, small_mib), (large, large_mib) = points
-    mib_per_parameter = (large_mib - small_mib) / (large - small)
+    slope = (large_mib - small_mib) / (large - small)
     forecast = (forecast_bytes[2] - forecast_bytes[1]) / (large - small) if forecast_bytes else None
-    return MemorySlope(bytes_per_parameter=mib_per_parameter * 2**20, base_mib=tiny_mib - mib_per_parameter * tiny,
-                       forecast=forecast)
+    return MemorySlope(slope * 2**20, tiny_mib - slope * tiny, forecast)
 
 
 def _interval(logarithms: list[float]) -> str:
@@ -138,9 +144,12 @@ def over_program(rounds: list[dict[str, RunReport]]) -> list[str]:
         return []
 
     def over(name: str, field: str) -> str:
-        return _interval([math.log(getattr(each[name], field) / getattr(each["dp"], field)) for each in rounds])
-    found = [[CONFIGURATIONS[name].label, over(name, "cpu_seconds_per_step"), over(name, "step_median")] for name in others]
-    return [*table(["over RingZero dp", "processor time of a step", "step by the clock"], found), ""]
+        return _interval([math.log(getattr(each[name], field) / getattr(each["dp"], field))
+                          for each in rounds])
+    fields = ("cpu_seconds_per_step", "step_median")
+    return [*table(["over RingZero dp", "processor time of a step", "step by the clock"],
+                   [[CONFIGURATIONS[name].label, *(over(name, field) for field in fields)]
+                    for name in others]), ""]
 
 
 def _shown(value: float | str | None, form: str) -> str:
@@ -148,15 +157,18 @@ def _shown(value: float | str | None, form: str) -> str:
 
 
 def step_table(rows: list[Row]) -> list[str]:
-    return table([title for title, *_ in _COLUMNS], [[_shown(getattr(row, field), form) for _, field, form in _COLUMNS] for row in rows])
+    return table([title for title, *_ in _COLUMNS],
+                 [[_shown(getattr(row, field), form) for _, field, form in _COLUMNS] for row in rows])
 
 
 def memory_table(slopes: dict[str, MemorySlope]) -> list[str]:
-    found = [(each.label, slopes[name]) for name, each in CONFIGURATIONS.items() if name in slopes]
-    return table(["", "bytes per parameter", "by the plan", "ratio", "without parameters, MiB"],
-                 [[label, f"{slope.bytes_per_parameter:.1f}", _shown(slope.forecast, ".1f"),
-                   _shown(slope.bytes_per_parameter / slope.forecast if slope.forecast else None, ".2f"), f"{slope.base_mib:.0f}"]
-                  for label, slope in found])
+    rows = []
+    for name, each in CONFIGURATIONS.items():
+        if slope := slopes.get(name):
+            ratio = slope.bytes_per_parameter / slope.forecast if slope.forecast else None
+            rows.append([each.label, f"{slope.bytes_per_parameter:.1f}", _shown(slope.forecast, ".1f"),
+                         _shown(ratio, ".2f"), f"{slope.base_mib:.0f}"])
+    return table(["", "bytes per parameter", "by the plan", "ratio", "without parameters, MiB"], rows)
 
 
 def panels(rows: list[Row]) -> list[Panel]:
@@ -166,31 +178,40 @@ def panels(rows: list[Row]) -> list[Panel]:
             return "RingZero"
         return "computing alone" if "alone" in row.label else "peers"
 
-    steps = [Bar(row.label, {kind(row): row.step_median}, f"{row.step_median:.2f}", (row.step_min, row.step_max)) for row in rows]
-    memory = [Bar(row.label, {kind(row): row.pss_mib}, f"{row.pss_mib:.0f}") for row in rows if row.pss_mib]
+    steps = [Bar(row.label, {kind(row): row.step_median}, f"{row.step_median:.2f}",
+                 (row.step_min, row.step_max)) for row in rows]
+    memory = [Bar(row.label, {kind(row): row.pss_mib}, f"{row.pss_mib:.0f}")
+              for row in rows if row.pss_mib]
     shown = [Panel("seconds per step", "median, least and greatest", bars=steps)]
-    return [*shown, Panel("peak PSS of all processes", "MiB", bars=memory)] if len(memory) == len(rows) else shown
+    if len(memory) == len(rows):
+        shown.append(Panel("peak PSS of all processes", "MiB", bars=memory))
+    return shown
 
 
 def describe(case: Case) -> str:
-    return (f"{case.shape.layers} layers, dim {case.shape.dim} ({case.shape.parameters / 1e6:.1f} M parameters), "
-            f"micro-batch {case.micro_batch} × {case.shape.sequence} tokens, {case.workers} workers")
+    shape = case.shape
+    return (f"{shape.layers} layers, dim {shape.dim} ({shape.parameters / 1e6:.1f} M parameters), "
+            f"micro-batch {case.micro_batch} × {shape.sequence} tokens, {case.workers} workers")
 
 
-def page(command: str, machine: dict, results: list[CaseResult], slopes: dict[str, MemorySlope]) -> list[str]:
+def page(command: str, machine: dict, results: list[CaseResult],
+         slopes: dict[str, MemorySlope]) -> list[str]:
     """README.md says what each column means and how it was measured."""
     lines = ["# RingZero and its peers", "",
-             f"`{command}`, on {machine['cores']} cores of {machine['processor']}, PyTorch {machine['torch']}, "
-             f"DeepSpeed {machine['deepspeed']}, RingZero {machine['revision']}; float32, AdamW, one thread per worker, "
-             "peers on gloo. What is measured and how: bench/peers/README.md."]
+             f"`{command}`, on {machine['cores']} cores of {machine['processor']}, PyTorch "
+             f"{machine['torch']}, DeepSpeed {machine['deepspeed']}, RingZero {machine['revision']}; "
+             "float32, AdamW, one thread per worker, peers on gloo. What is measured and how: "
+             "bench/peers/README.md."]
     for result in results:
         name = result.case.name
         lines += ["", f"## {name}", "",
-                  f"{describe(result.case)}; {len(result.rounds)} rounds of {result.iterations} measured iterations; first losses within "
-                  f"{result.worst_loss_difference:.1g} of each other (relative).", "", *step_table(make_rows(result, slopes)), "",
-                  *over_program(result.rounds),
+                  f"{describe(result.case)}; {len(result.rounds)} rounds of {result.iterations} "
+                  "measured iterations; first losses within "
+                  f"{result.worst_loss_difference:.1g} of each other (relative).", "",
+                  *step_table(make_rows(result, slopes)), "", *over_program(result.rounds),
                   f"![{name}: seconds per step and memory](peers-{name}.svg)"]
     if slopes:
         lines += ["", "## Memory per parameter", "",
-                  "Peak PSS of all processes together, between two sizes of model with four tokens per sample.", "", *memory_table(slopes)]
+                  "Peak PSS of all processes together, between two sizes of model with four tokens "
+                  "per sample.", "", *memory_table(slopes)]
     return lines

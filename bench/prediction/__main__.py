@@ -1,4 +1,5 @@
-"""The command `./rz bench prediction`: the step time that a plan predicts beside the one that a run measures.
+"""The command `./rz bench prediction`: the step time that a plan predicts beside the one that a run
+measures.
 
 Each pair is measured right after each other: the profile, and the run that it should foretell.
 """
@@ -10,7 +11,8 @@ import sys
 import tempfile
 
 from memory.cases import NAMES, RULES, configuration
-from ring_run import BenchError, bench_parser, positive, run, run_command, set_words, table, take_turns, train, write_json
+from ring_run import (BenchError, bench_parser, positive, run, run_command, set_words, table,
+                      take_turns, train, write_json)
 
 # Samples of a micro-batch: steps short enough to repeat, with adds and updates that count.
 MICRO_BATCHES = {"gpt": 2, "resnet": 4, "mlp": 32}
@@ -21,13 +23,15 @@ def _bench(options: argparse.Namespace, command: str) -> list[str]:
         """Predicted and measured seconds of a step."""
         model, workers, rule = case
         with tempfile.TemporaryDirectory() as folder:
-            config = os.path.join(folder, "run.json")
-            write_json(configuration(model, rule=rule, workers=workers, transport="shm", iterations=options.iterations), config)
+            config, profile = (os.path.join(folder, name) for name in ("run.json", "profile.json"))
+            write_json(configuration(model, rule=rule, workers=workers, transport="shm",
+                                     iterations=options.iterations), config)
             settings = {"train_micro_batch_size_per_gpu": MICRO_BATCHES[model]}
-            plan = run([options.program, "plan", config, "--profile", os.path.join(folder, "profile.json"), *set_words(settings)])
+            plan = run([options.program, "plan", config, "--profile", profile, *set_words(settings)])
             if (step := re.search(r"^step +(\S+) ms", plan, re.MULTILINE)) is None:
                 raise BenchError(f"{case}: `ringzero plan` printed no step")
-            return float(step[1]) / 1000, train(options.program, config, settings)["step_seconds"]["median"]
+            summary = train(options, settings, config=config)
+            return float(step[1]) / 1000, summary["step_seconds"]["median"]
 
     cases = [(model, workers, rule) for model in NAMES for workers in options.workers for rule in RULES]
     rounds = take_turns(cases, options.rounds, one)
@@ -39,14 +43,17 @@ def _bench(options: argparse.Namespace, command: str) -> list[str]:
         rows.append([NAMES[case[0]], *case[1:], f"{predicted:.4f}", f"{measured:.4f}",
                      f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"])
     return ["# Predicted and measured step times", "",
-            f"`{command}` made this, on {len(os.sched_getaffinity(0))} cores: in each of {options.rounds} rounds, for each line, "
-            "`ringzero plan --profile` measures the layers anew and predicts, and `ringzero train` runs right after it. "
-            "Seconds are medians; the ratio is the median of the rounds' own ratios, with the lowest and the highest.", "",
-            *table(["model", "workers", "rule", "predicted, s", "measured, s", "predicted / measured"], rows)]
+            f"`{command}` made this, on {len(os.sched_getaffinity(0))} cores: in each of "
+            f"{options.rounds} rounds, for each line, `ringzero plan --profile` measures the layers "
+            "anew and predicts, and `ringzero train` runs right after it. Seconds are medians; the "
+            "ratio is the median of the rounds' own ratios, with the lowest and the highest.", "",
+            *table(["model", "workers", "rule", "predicted, s", "measured, s", "predicted / measured"],
+                   rows)]
 
 
 if __name__ == "__main__":
     PARSER = bench_parser("prediction", __doc__, rounds=3)
     PARSER.add_argument("--workers", nargs="+", type=positive, default=[2, 4], metavar="N", help="[2 4]")
-    PARSER.add_argument("--iterations", type=positive, default=20, help="of each run; the first 10 are left out [20]")
+    PARSER.add_argument("--iterations", type=positive, default=20,
+                        help="of each run; the first 10 are left out [20]")
     sys.exit(run_command(PARSER, _bench))

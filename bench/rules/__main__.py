@@ -4,18 +4,14 @@ import os
 import sys
 
 import charts
-from ring_run import bench_parser, positive, run_command, say, table, train_with_metrics, write_json
+from ring_run import RULES, bench_parser, run_command, say, table, train_with_metrics, write_json
 
-RULES = {"dp": {"cyclic.rule": "dp"},
-         "cdp_v2, slack 0": {"cyclic.rule": "cdp_v2", "cyclic.slack": 0},
-         "cdp_v2, slack 1": {"cyclic.rule": "cdp_v2", "cyclic.slack": 1},
-         "cdp_v1": {"cyclic.rule": "cdp_v1"}}
 _SMOOTHED = 120  # iterations in one point of the curve
 
 
 def _run(options: argparse.Namespace, settings: dict[str, object]) -> dict[str, list[tuple[float, float]]]:
     """Curves over iterations: the held-out accuracy in percent, and the training loss."""
-    summary, scalars = train_with_metrics(options.program, options.config, settings)
+    summary, scalars = train_with_metrics(options, settings)
     losses = [each["Train/Samples/train_loss"] for each in scalars]
     chunks = [losses[i:i + _SMOOTHED] for i in range(0, len(losses), _SMOOTHED)]
     return {"accuracy": [(point["iteration"], 100 * point["accuracy"]) for point in summary["evaluations"]],
@@ -24,35 +20,41 @@ def _run(options: argparse.Namespace, settings: dict[str, object]) -> dict[str, 
 
 def _section(options: argparse.Namespace, rate: float | None, runs: dict[str, list[dict]]) -> list[str]:
     """`runs`: by rule, each seed's."""
-    name, title = ("rules", "the rules") if rate is None else (f"rules-{rate:g}", f"learning rate {rate:g}")
+    name, title = ("rules", "the rules")
+    if rate is not None:
+        name, title = f"rules-{rate:g}", f"learning rate {rate:g}"
 
     def series(what: str) -> list[charts.Series]:
-        return [charts.Series(rule, run[what], thin=what == "loss") for rule, seeds in runs.items() for run in seeds]
+        return [charts.Series(rule, run[what], thin=what == "loss")
+                for rule, seeds in runs.items() for run in seeds]
 
     charts.write(os.path.join(options.out, f"{name}.svg"), f"ResNet-20 on Fashion-MNIST, {title}", [
         charts.Panel("held-out accuracy, %", "iteration", series("accuracy"), y_range=(70, 92)),
-        charts.Panel(f"training loss, mean of {_SMOOTHED} iterations", "iteration", series("loss"), y_range=(0.2, 1.0))])
+        charts.Panel(f"training loss, mean of {_SMOOTHED} iterations", "iteration", series("loss"),
+                     y_range=(0.2, 1.0))])
     rows = []
     for rule, seeds in runs.items():
         reached, last = ([run[what][-1][1] for run in seeds] for what in ("accuracy", "loss"))
-        rows.append([rule, ", ".join(f"{value:.2f}" for value in reached), f"{sum(reached) / len(seeds):.2f}",
-                     f"{sum(last) / len(seeds):.3f}"])
+        rows.append([rule, ", ".join(f"{value:.2f}" for value in reached),
+                     f"{sum(reached) / len(seeds):.2f}", f"{sum(last) / len(seeds):.3f}"])
     return ["", f"## {title[0].upper()}{title[1:]}", "",
-            *table(["rule", "held-out accuracy, %, by seed", "mean", "last training loss"], rows), "", f"![accuracy and loss]({name}.svg)"]
+            *table(["rule", "held-out accuracy, %, by seed", "mean", "last training loss"], rows),
+            "", f"![accuracy and loss]({name}.svg)"]
 
 
 def _bench(options: argparse.Namespace, command: str) -> list[str]:
     document = ["# The rules' accuracy", "",
-                f"`{command}` made this: ResNet-20 (width 8) on Fashion-MNIST, SGD with momentum 0.9, four workers; "
-                "one thin line per seed."]
+                f"`{command}` made this: ResNet-20 (width 8) on Fashion-MNIST, SGD with momentum "
+                "0.9, four workers; one thin line per seed."]
     everything = {}
     for rate in options.rate or [None]:
+        more = {} if rate is None else {"optimizer.params.lr": rate}
         runs: dict[str, list[dict]] = {rule: [] for rule in RULES}
         for seed in range(1, options.seeds + 1):
             for rule, settings in RULES.items():
-                more = {} if rate is None else {"optimizer.params.lr": rate}
                 runs[rule].append(_run(options, {**settings, **more, "seed": seed}))
-                say(f"rate {rate or 'of the config'}, seed {seed}, {rule}: {runs[rule][-1]['accuracy'][-1][1]:.2f} %")
+                reached = runs[rule][-1]["accuracy"][-1][1]
+                say(f"rate {rate or 'of the config'}, seed {seed}, {rule}: {reached:.2f} %")
         document += _section(options, rate, runs)
         everything[rate] = runs
     write_json({"command": command, "runs": everything}, options.out, "rules.json")
@@ -60,7 +62,7 @@ def _bench(options: argparse.Namespace, command: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    PARSER = bench_parser("rules", __doc__, config="rules/fashion_mnist.json")
-    PARSER.add_argument("--seeds", type=positive, default=2, metavar="N", help="1 to N [2]")
-    PARSER.add_argument("--rate", type=float, action="append", metavar="LR", help="learning rate, repeatable [the config's]")
+    PARSER = bench_parser("rules", __doc__, config="rules/fashion_mnist.json", seeds=2)
+    PARSER.add_argument("--rate", type=float, action="append", metavar="LR",
+                        help="learning rate, repeatable [the config's]")
     sys.exit(run_command(PARSER, _bench))

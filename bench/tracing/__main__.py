@@ -1,7 +1,8 @@
 """The command `./rz bench tracing`: what the flight recorder and `--trace` add to a step.
 
-Twice, both by step_cost: as processor time of short runs of the engine with and without, which take turns, and as nanoseconds per event
-times the events of a step. Both beside a small GPT's step, which has as many stages and workers.
+Twice, both by step_cost: as processor time of short runs of the engine with and without, which take
+turns, and as nanoseconds per event times the events of a step. Both beside a small GPT's step,
+which has as many stages and workers.
 """
 import argparse
 import collections
@@ -12,32 +13,39 @@ import sys
 
 from ring_run import bench_parser, run, run_command, say, table, train_traced
 
-LIMITS = {"recorded": 0.5, "traced": 2.0}  # percent of a step
-NAMES = {"recorded": "flight recorder", "traced": "recorder and trace"}
+# What is added, its name, and at most so many percent of a step.
+ADDED = (("recorded", "flight recorder", 0.5), ("traced", "recorder and trace", 2.0))
 
 
 def _bench(options: argparse.Namespace, command: str) -> list[str]:
     say("a traced run ...")
-    summary, slices = train_traced(options.program, options.config, {})
+    summary, slices = train_traced(options, {})
     # A begin and an end of each slice, of the worker that has the most.
-    events = 2 * max(collections.Counter(event["pid"] for event in slices).values()) / summary["iterations"]
+    most = max(collections.Counter(event["pid"] for event in slices).values())
+    events = 2 * most / summary["iterations"]
     say("step_cost ...")
-    costs = json.loads(run([os.path.join(os.path.dirname(options.program), "step_cost"), str(options.rounds)]))
+    program = os.path.join(os.path.dirname(options.program), "step_cost")
+    costs = json.loads(run([program, str(options.rounds)]))
     step, used = summary["step_seconds"]["median"], summary["cpu_seconds_per_step"]
     rows = []
-    for what, limit in LIMITS.items():
-        low, added, high = statistics.quantiles([1e6 * (on - off) for on, off in
-                                                  zip(costs[what]["step"], costs["neither"]["step"])], n=4)
+    for what, name, limit in ADDED:
+        pairs = zip(costs[what]["step"], costs["neither"]["step"])
+        low, added, high = statistics.quantiles([1e6 * (on - off) for on, off in pairs], n=4)
         nanoseconds = 1e9 * statistics.median(costs[what]["event"])
-        rows.append([NAMES[what], f"{nanoseconds:.0f}", f"{100 * 1e-9 * nanoseconds * events / step:.3f} %",
-                     f"{added:.1f} ({low:.1f} to {high:.1f})", f"{100 * 1e-6 * added / used:.3f} %", f"{limit} %"])
+        rows.append([name, f"{nanoseconds:.0f}", f"{100 * 1e-9 * nanoseconds * events / step:.3f} %",
+                     f"{added:.1f} ({low:.1f} to {high:.1f})",
+                     f"{100 * 1e-6 * added / used:.3f} %", f"{limit} %"])
     return ["# What recording and tracing cost", "",
-            f"`{command}` made this. The step: `{os.path.basename(options.config)}`, {summary['workers']} workers, "
-            f"{1000 * step:.1f} ms that take {1000 * used:.1f} ms of processor time (all workers), {events:.0f} events a worker.", "",
-            "Added: what a step of the engine (2 workers, 8 stages, nothing to compute) takes more processor time than without, median "
-            f"of {options.rounds} rounds with its quartiles; and that as a share of the step's processor time.", "",
-            *table(["", "ns an event", "ns x events, of a step", "added, microseconds a step", "of a step", "at most"], rows)]
+            f"`{command}` made this. The step: `{os.path.basename(options.config)}`, "
+            f"{summary['workers']} workers, {1000 * step:.1f} ms that take {1000 * used:.1f} ms of "
+            f"processor time (all workers), {events:.0f} events a worker.", "",
+            "Added: what a step of the engine (2 workers, 8 stages, nothing to compute) takes more "
+            f"processor time than without, median of {options.rounds} rounds with its quartiles; "
+            "and that as a share of the step's processor time.", "",
+            *table(["", "ns an event", "ns x events, of a step", "added, microseconds a step",
+                    "of a step", "at most"], rows)]
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(bench_parser("tracing", __doc__, config="tracing/gpt.json", rounds=100), _bench))
+    PARSER = bench_parser("tracing", __doc__, config="tracing/gpt.json", rounds=100)
+    sys.exit(run_command(PARSER, _bench))

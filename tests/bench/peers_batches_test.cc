@@ -1,5 +1,5 @@
 // The batches that bench/peers/batches.py must draw again: RingZero's own, as a file that
-// peers_test.py compares with.
+// benches_test.py compares with.
 #include <gtest/gtest.h>
 
 #include <string>

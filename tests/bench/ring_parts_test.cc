@@ -28,6 +28,7 @@
 #include "sharding/op.h"
 #include "tests/p2p/far_memory.h"
 #include "tests/p2p/transports.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -39,10 +40,14 @@ std::span<std::byte> Bytes(std::vector<float>& values) {
   return std::as_writable_bytes(std::span(values));
 }
 
+RingOptions Parsed(const std::vector<std::string>& words) {
+  const absl::StatusOr<ParsedOptions> parsed = ParseRingOptions(words);
+  EXPECT_TRUE(parsed.ok()) << parsed.status();
+  return parsed.ok() ? parsed->options : RingOptions();
+}
+
 TEST(RingOptions, DefaultsAreThoseOfNcclTests) {
-  const absl::StatusOr<ParsedOptions> parsed = ParseRingOptions({});
-  ASSERT_TRUE(parsed.ok()) << parsed.status();
-  const RingOptions& options = parsed->options;
+  const RingOptions options = Parsed({});
   EXPECT_THAT(options.Sizes(), ElementsAre(size_t{32} << 20));
   EXPECT_EQ(options.iterations, 20);
   EXPECT_EQ(options.warmup, 1);
@@ -55,40 +60,30 @@ TEST(RingOptions, DefaultsAreThoseOfNcclTests) {
 }
 
 TEST(RingOptions, SizesGrowByAFactorOrAStep) {
-  const auto sizes = [](const std::vector<std::string>& words) {
-    const absl::StatusOr<ParsedOptions> parsed = ParseRingOptions(words);
-    EXPECT_TRUE(parsed.ok()) << parsed.status();
-    return parsed.ok() ? parsed->options.Sizes() : std::vector<size_t>();
-  };
-  EXPECT_THAT(sizes({"-b", "1K", "-e", "8K", "-f", "3"}), ElementsAre(1024, 3072));
-  EXPECT_THAT(sizes({"-b1M", "-e3M"}), ElementsAre(1 << 20, 2 << 20, 3 << 20));
-  EXPECT_THAT(sizes({"--minbytes=0.5g", "--maxbytes=512MiB"}), ElementsAre(size_t{1} << 29));
+  EXPECT_THAT(Parsed({"-b", "1K", "-e", "8K", "-f", "3"}).Sizes(), ElementsAre(1024, 3072));
+  EXPECT_THAT(Parsed({"-b1M", "-e3M"}).Sizes(), ElementsAre(1 << 20, 2 << 20, 3 << 20));
+  EXPECT_THAT(Parsed({"--minbytes=0.5g", "--maxbytes=512MiB"}).Sizes(),
+              ElementsAre(size_t{1} << 29));
 }
 
 TEST(RingOptions, AHintForEveryUnknownFlag) {
-  EXPECT_THAT(ParseRingOptions({"--iter", "3"}).status().message(), HasSubstr("--iters"));
-  EXPECT_THAT(ParseRingOptions({"--transprot=shm"}).status().message(), HasSubstr("--transport"));
-  EXPECT_THAT(ParseRingOptions({"-z", "1"}).status().message(), HasSubstr("nccl-tests"));
+  EXPECT_THAT(ParseRingOptions({"--iter", "3"}), Says("--iters"));
+  EXPECT_THAT(ParseRingOptions({"--transprot=shm"}), Says("--transport"));
+  EXPECT_THAT(ParseRingOptions({"-z", "1"}), Says("nccl-tests"));
 }
 
 TEST(RingOptions, NcclHasNoHostMemory) {
-  EXPECT_THAT(ParseRingOptions({"--transport", "nccl", "--memory", "host"}).status().message(),
-              HasSubstr("--memory: host is not for --transport nccl"));
-  const absl::StatusOr<ParsedOptions> alone = ParseRingOptions({"--transport", "nccl"});
-  ASSERT_TRUE(alone.ok()) << alone.status();
-  EXPECT_EQ(alone->options.memory, MemoryKind::kCuda);
+  EXPECT_THAT(ParseRingOptions({"--transport", "nccl", "--memory", "host"}),
+              Says("--memory: host is not for --transport nccl"));
+  EXPECT_EQ(Parsed({"--transport", "nccl"}).memory, MemoryKind::kCuda);
 }
 
 TEST(RingOptions, RoundsAreOfAComparison) {
-  EXPECT_THAT(ParseRingOptions({"--rounds", "3"}).status().message(), HasSubstr("--compare"));
-  const absl::StatusOr<ParsedOptions> alone = ParseRingOptions({"-n", "10"});
-  ASSERT_TRUE(alone.ok()) << alone.status();
-  EXPECT_EQ(Rounds(alone->options), 1);
-  const absl::StatusOr<ParsedOptions> compared =
-      ParseRingOptions({"-n", "10", "--compare", "--rounds", "3"});
-  ASSERT_TRUE(compared.ok()) << compared.status();
-  EXPECT_EQ(Rounds(compared->options), 3);
-  EXPECT_EQ(IterationsOfRound(compared->options), 4);
+  EXPECT_THAT(ParseRingOptions({"--rounds", "3"}), Says("--compare"));
+  EXPECT_EQ(Rounds(Parsed({"-n", "10"})), 1);
+  const RingOptions compared = Parsed({"-n", "10", "--compare", "--rounds", "3"});
+  EXPECT_EQ(Rounds(compared), 3);
+  EXPECT_EQ(IterationsOfRound(compared), 4);
 }
 
 TEST(Elements, EveryDifferenceCounts) {
@@ -196,41 +191,6 @@ class Damaging final : public TransportDecorator {
   const uint8_t kind_;
 };
 
-// Wrong elements that the workers of a plan find when one message of `channel` is damaged in a
-// check; kNone: none is.
-int64_t WrongInTraining(const Plan& plan, Channel channel) {
-  std::vector<TransportOptions> needs;
-  for (int w = 0; w < plan.workers; ++w) needs.push_back(TrainNeeds(plan, WorkerId(w)));
-  auto transports = CreateLocalTransports(needs);
-  EXPECT_TRUE(transports.ok());
-  std::atomic<int64_t> wrong{0};
-  std::vector<std::thread> threads;
-  for (int w = 0; w < plan.workers; ++w) {
-    threads.emplace_back([&, w] {
-      auto transport =
-          std::make_unique<Damaging>(std::move((*transports)[w]), static_cast<uint8_t>(channel));
-      Damaging* damaging = transport.get();
-      Waiting waiting({.transport = damaging});
-      Payload payload(WorkerId(w), HostMemory());
-      auto traffic = MakeTrainTraffic({.waiting = &waiting, .payload = &payload, .plan = plan});
-      ASSERT_TRUE(traffic.ok()) << traffic.status();
-      const auto times = (*traffic)->Time(4);
-      ASSERT_TRUE(times.ok()) << times.status();
-      EXPECT_EQ(times->size(), 4u);
-      damaging->armed = w == plan.workers - 1 && channel != Channel::kNone;
-      const auto found = (*traffic)->Check(3);
-      ASSERT_TRUE(found.ok()) << found.status();
-      EXPECT_FALSE(damaging->armed) << "nothing of this kind arrived";
-      wrong += *found;
-      // The callbacks end before what they use does.
-      EXPECT_TRUE(transport->Close().ok());
-      transport.reset();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return wrong;
-}
-
 Plan SmallPlan(const std::string& rule) {
   Plan plan{.workers = 3, .laps = 2, .rule = *ParseRule(rule), .iterations = 3};
   plan.window = 6;
@@ -248,6 +208,68 @@ Plan SmallPlan(const std::string& rule) {
   return plan;
 }
 
+std::vector<TransportOptions> NeedsOf(const Plan& plan) {
+  std::vector<TransportOptions> needs;
+  for (int w = 0; w < plan.workers; ++w) needs.push_back(TrainNeeds(plan, WorkerId(w)));
+  return needs;
+}
+
+using Transports = absl::StatusOr<std::vector<std::unique_ptr<Transport>>>;
+
+// Runs `work` for every worker, each in a thread with its own payload. The sum of what they return.
+int64_t InThreads(Transports transports, const PayloadMemory& memory,
+                  const std::function<int64_t(Waiting&, Payload&)>& work) {
+  EXPECT_TRUE(transports.ok()) << transports.status();
+  if (!transports.ok()) return -1;
+  std::atomic<int64_t> sum{0};
+  std::vector<std::thread> threads;
+  for (std::unique_ptr<Transport>& transport : *transports) {
+    threads.emplace_back([&] {
+      Waiting waiting({.transport = transport.get()});
+      Payload payload(transport->self(), memory);
+      sum += work(waiting, payload);
+      EXPECT_TRUE(transport->Close().ok());
+      transport.reset();  // the callbacks end before what they use does
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return sum;
+}
+
+// `before_check` is called between the timed runs and the check.
+int64_t WrongOf(
+    const absl::StatusOr<std::unique_ptr<Traffic>>& traffic,
+    const std::function<void()>& before_check = [] {}) {
+  EXPECT_TRUE(traffic.ok()) << traffic.status();
+  if (!traffic.ok()) return -1;
+  const auto times = (*traffic)->Time(4);
+  EXPECT_TRUE(times.ok()) << times.status();
+  EXPECT_EQ(times.ok() ? times->size() : 0, 4u);
+  before_check();
+  const auto wrong = (*traffic)->Check(3);
+  EXPECT_TRUE(wrong.ok()) << wrong.status();
+  return wrong.value_or(-1);
+}
+
+// Wrong elements that the workers of a plan find when one message of `channel` is damaged in a
+// check; kNone: none is.
+int64_t WrongInTraining(const Plan& plan, Channel channel) {
+  Transports transports = CreateLocalTransports(NeedsOf(plan));
+  EXPECT_TRUE(transports.ok()) << transports.status();
+  for (std::unique_ptr<Transport>& each : *transports) {
+    each = std::make_unique<Damaging>(std::move(each), static_cast<uint8_t>(channel));
+  }
+  return InThreads(std::move(transports), HostMemory(), [&](Waiting& waiting, Payload& payload) {
+    auto& damaging = static_cast<Damaging&>(waiting.transport());
+    const int64_t wrong =
+        WrongOf(MakeTrainTraffic({.waiting = &waiting, .payload = &payload, .plan = plan}), [&] {
+          damaging.armed = damaging.self().value == plan.workers - 1 && channel != Channel::kNone;
+        });
+    EXPECT_FALSE(damaging.armed) << "nothing of this kind arrived";
+    return wrong;
+  });
+}
+
 TEST(TrainTraffic, EveryRuleAndWhatADamagedMessageDoes) {
   for (const char* rule : {"dp", "cdp_v1", "cdp_v2"}) {
     const Plan plan = SmallPlan(rule);
@@ -257,37 +279,11 @@ TEST(TrainTraffic, EveryRuleAndWhatADamagedMessageDoes) {
   }
 }
 
-// Runs `work` for every worker, each in a thread with its own payload, over lanes between memory
-// that the host cannot touch. The sum of what they return.
+// Over lanes between memory that the host cannot touch.
 int64_t OverFarMemory(std::vector<TransportOptions> needs,
                       const std::function<int64_t(Waiting&, Payload&)>& work) {
   for (TransportOptions& each : needs) each.memory = MemoryKind::kCuda;
-  auto transports = LaneTransports(LocalTransports(), FarMemory())(needs);
-  EXPECT_TRUE(transports.ok()) << transports.status();
-  if (!transports.ok()) return -1;
-  std::atomic<int64_t> wrong{0};
-  std::vector<std::thread> threads;
-  for (std::unique_ptr<Transport>& transport : *transports) {
-    threads.emplace_back([&] {
-      Waiting waiting({.transport = transport.get()});
-      Payload payload(transport->self(), FarMemory());
-      wrong += work(waiting, payload);
-      EXPECT_TRUE(transport->Close().ok());
-      transport.reset();  // the callbacks end before what they use does
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return wrong;
-}
-
-int64_t WrongOf(const absl::StatusOr<std::unique_ptr<Traffic>>& traffic) {
-  EXPECT_TRUE(traffic.ok()) << traffic.status();
-  if (!traffic.ok()) return -1;
-  const auto times = (*traffic)->Time(4);
-  EXPECT_TRUE(times.ok()) << times.status();
-  const auto wrong = (*traffic)->Check(2);
-  EXPECT_TRUE(wrong.ok()) << wrong.status();
-  return wrong.value_or(-1);
+  return InThreads(LaneTransports(LocalTransports(), FarMemory())(needs), FarMemory(), work);
 }
 
 // More than any small setup needs.
@@ -322,9 +318,7 @@ TEST(FarMemory, EveryModeLeavesTheHostsHandsOff) {
 
 TEST(FarMemory, TrainingsTrafficToo) {
   const Plan plan = SmallPlan("cdp_v2");
-  std::vector<TransportOptions> needs;
-  for (int w = 0; w < plan.workers; ++w) needs.push_back(TrainNeeds(plan, WorkerId(w)));
-  EXPECT_EQ(OverFarMemory(needs,
+  EXPECT_EQ(OverFarMemory(NeedsOf(plan),
                           [&](Waiting& waiting, Payload& payload) {
                             return WrongOf(MakeTrainTraffic(
                                 {.waiting = &waiting, .payload = &payload, .plan = plan}));

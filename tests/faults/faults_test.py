@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Kills, stops, slows and corrupts workers and the launcher at seeded points of small trainings.
+"""Kills, stops, slows and corrupts workers and the launcher at seeded points of small trainings;
+and sixteen workers, whatever the number of cores.
 
 Every survivor ends within peer_timeout + 1 s of the fault (a hang: wait_timeout + grace + 1 s), with the exit code of its kind,
 one error line that names the culprit, and nothing left behind; what is no death (a pause, a slow worker, a stopped launcher)
@@ -43,6 +44,16 @@ HEAVY = {**SMALL, "model": {"type": "mlp", "hidden": [1024, 1024, 1024]}, "itera
 LAPS = ITERATIONS + 3  # 12 iterations, evaluations after 5, 10 and 12
 
 
+def read_json(*path):
+    with open(os.path.join(*path), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def write_json(value, *path):
+    with open(os.path.join(*path), "w", encoding="utf-8") as file:
+        json.dump(value, file)
+
+
 class Faults(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -50,8 +61,7 @@ class Faults(unittest.TestCase):
         cls.addClassCleanup(shutil.rmtree, cls.folder)
         cls.shared_memory_before = shared_memory()
         for name, config in (("small", SMALL), ("heavy", HEAVY)):
-            with open(os.path.join(cls.folder, f"{name}.json"), "w", encoding="utf-8") as file:
-                json.dump(config, file)
+            write_json(config, cls.folder, f"{name}.json")
         cls.sends, cls.receives = cls.count_messages()
         cls.digests = {name: cls.undisturbed(name) for name in ("small", "heavy")}
 
@@ -74,8 +84,7 @@ class Faults(unittest.TestCase):
             code = run.end(120)
             run.rest()
             assert code == 0, run.lines
-        with open(os.path.join(cls.folder, f"{name}-summary.json"), encoding="utf-8") as file:
-            return json.load(file)["parameters_sha256"]
+        return read_json(cls.folder, f"{name}-summary.json")["parameters_sha256"]
 
     def tearDown(self):
         new = set(shared_memory()) - set(self.shared_memory_before)
@@ -229,8 +238,7 @@ class Trial:
         found = run.end(120)
         run.rest()
         self.check(found == 0, f"exit code 0, found {found}: {run.lines}")
-        with open(self.summary, encoding="utf-8") as file:
-            digest = json.load(file)["parameters_sha256"]
+        digest = read_json(self.summary)["parameters_sha256"]
         self.check(digest == self.test.digests[self.name], "the digest of an undisturbed run")
 
     def nothing_is_left(self, run):
@@ -284,6 +292,29 @@ class Trial:
     def check(holds, what):
         if not holds:
             raise AssertionError(what)
+
+
+class ManyWorkers(unittest.TestCase):
+    """More workers than any machine here has cores."""
+    CONFIG = {**TINY, "model": {"type": "mlp", "hidden": [16] * 15},
+              "data": {**TINY["data"], "samples": 1024}, "iterations": 20, "steps_per_print": 1,
+              "evaluation": {"every": 0}, "cyclic": {"rule": "cdp_v2", "workers": 16}}
+    START_SECONDS = 5.0
+
+    def test_sixteen_start_in_time_and_train(self):
+        folder = tempfile.mkdtemp(prefix="ringzero-many-")
+        self.addCleanup(shutil.rmtree, folder)
+        write_json(self.CONFIG, folder, "run.json")
+        start = time.monotonic()
+        with Run(PROGRAM, ["train", "run.json", "--summary", "summary.json"], folder) as run:
+            self.assertTrue(run.wait_for("iteration 1/20"), run.lines)
+            self.assertLess(time.monotonic() - start, self.START_SECONDS)
+            self.assertEqual(len(run.workers()), 16)
+            self.assertEqual(run.end(120), 0)
+            run.rest()
+            self.assertFalse(session_of(run.launcher))
+        summary = read_json(folder, "summary.json")
+        self.assertEqual((summary["workers"], summary["iterations"]), (16, 20))
 
 
 if __name__ == "__main__":

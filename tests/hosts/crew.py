@@ -12,7 +12,7 @@ import subprocess
 import time
 from dataclasses import dataclass
 
-from hosts.network import Hosts
+from hosts import Hosts
 
 _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1

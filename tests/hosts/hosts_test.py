@@ -12,10 +12,10 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
-from hosts import Hosts, Link, namespaces, sockets  # noqa: E402
+from hosts import Hosts, Link, need_hosts, sockets  # noqa: E402
 from hosts.crew import MASTER_PORT, Crew  # noqa: E402
 
-setUpModule = namespaces.need_hosts
+setUpModule = need_hosts
 ROOT = os.path.dirname(os.path.dirname(HERE))
 PROGRAM = os.environ.get("RINGZERO_PROGRAM", os.path.join(ROOT, "build", "bin", "ringzero"))
 FULL = os.environ.get("RINGZERO_TEST_FULL") == "1"

@@ -12,9 +12,9 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
-from hosts import Hosts, HostsError, Link, namespaces, sockets  # noqa: E402
+from hosts import Hosts, HostsError, Link, need_hosts, remove_stale, sockets  # noqa: E402
 
-setUpModule = namespaces.need_hosts
+setUpModule = need_hosts
 PORT = 9000
 
 
@@ -143,10 +143,10 @@ class Leaving(unittest.TestCase):
 
     def start(self):
         code = ("from hosts import Hosts, Link\nimport time\nhosts = Hosts(2, Link())\n"
-                "print(hosts._network._process.pid, flush=True)\ntime.sleep(600)")
+                "print(hosts._network.process.pid, flush=True)\ntime.sleep(600)")
         maker = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                                  env=os.environ | {"PYTHONPATH": os.path.dirname(HERE)})
-        self.addCleanup(namespaces.remove_stale)
+        self.addCleanup(remove_stale)
         self.addCleanup(maker.stdout.close)
         self.addCleanup(maker.kill)
         return maker, int(maker.stdout.readline())

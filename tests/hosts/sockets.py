@@ -5,8 +5,7 @@ import os
 import socket
 import struct
 
-from hosts import namespaces
-from hosts.network import Host
+from hosts import Host
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNET = 0x40000000
@@ -21,7 +20,7 @@ def _enter(fd: int) -> None:
 def _on(host: Host):
     """This thread is on that host: sockets that it makes stay there."""
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    there = os.open(namespaces.file_of(host.namespace), os.O_RDONLY | os.O_CLOEXEC)
+    there = os.open(host.namespace_file, os.O_RDONLY | os.O_CLOEXEC)
     try:
         _enter(there)
         yield

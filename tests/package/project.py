@@ -12,6 +12,14 @@ BUILD = os.environ.get("RINGZERO_BUILD", os.path.join(ROOT, "build", "release"))
 LEADING = ("CMAKE_", "CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "LD_LIBRARY_PATH", "Torch_", "TORCH_", "absl_", "GTest_", "hwy_")
 
 
+def hiding(*folders):
+    """A command's beginning that hides these folders from it, where that is allowed."""
+    hide = "".join(f'[ ! -d "{folder}" ] || mount -t tmpfs tmpfs "{folder}"; ' for folder in folders)
+    prefix = ("unshare", "-Urm", "sh", "-ec", hide + 'exec "$@"', "sh")
+    allowed = subprocess.run([*prefix, "true"], stderr=subprocess.DEVNULL, check=False)
+    return prefix if allowed.returncode == 0 else ()
+
+
 class TestCase(unittest.TestCase):
     """A temporary folder, removed with all that is in it."""
 

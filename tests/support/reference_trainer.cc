@@ -1,6 +1,7 @@
-// The sequential loop.
+// The whole model in one place, and the sequential loop.
 #include "tests/support/reference_trainer.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/nn/utils/clip_grad.h>
@@ -14,10 +15,13 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
+#include "integrations/torch/initialization.h"
+#include "integrations/torch/layer_parts.h"
+#include "integrations/torch/micro_batch_context.h"
 #include "sharding/schedule.h"
-#include "tests/support/reference_model.h"
 #include "zero/gradient_norm.h"
 #include "zero/gradient_sum.h"
 #include "zero/loss_scale.h"
@@ -26,6 +30,123 @@
 
 namespace ringzero {
 namespace {
+
+// As fp32, row-major.
+std::vector<float> ValuesOf(const at::Tensor& tensor) {
+  const at::Tensor dense = tensor.detach().to(at::kFloat).contiguous();
+  const float* data = dense.const_data_ptr<float>();
+  return {data, data + dense.numel()};
+}
+
+struct ReferenceParameter {
+  std::string name;
+  int layer = 0;
+  bool trainable = true;
+  std::vector<at::Tensor> leaves;  // tied ones: the first layer's first
+  at::Tensor initial;
+};
+
+struct ReferenceNorm {
+  std::string prefix;  // full: "bn1."
+  BatchNormPart part;
+  at::Tensor mean, variance;  // running, at first as built
+  int64_t count = 0;          // of micro-batches
+};
+
+// All layers in one process, with ordinary parameters that are written before use.
+class ReferenceModel {
+ public:
+  // Built as the ring builds it; dies (RZ_CHECK) if a factory fails.
+  explicit ReferenceModel(const TrainingTask& task)
+      : seed_(task.seed), type_(ScalarTypeOf(task.precision.compute)) {
+    for (size_t i = 0; i < task.layers.size(); ++i) AddLayer(task.layers[i], static_cast<int>(i));
+  }
+
+  // iteration and micro_batch key the random numbers of the layers. Inputs are cast to the type
+  // that computes; what comes out is fp32. Outputs' gradients are multiplied by `scale`.
+  TensorList Forward(TensorList inputs, int64_t iteration, int64_t micro_batch, double scale) {
+    const MicroBatchScope scope(
+        {.seed = seed_, .iteration = iteration, .micro_batch = micro_batch});
+    for (at::Tensor& input : inputs) {
+      if (input.is_floating_point()) input = input.to(type_);
+    }
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      EnterLayer(static_cast<int64_t>(i));
+      inputs = layers_[i]->forward(std::move(inputs));
+    }
+    for (at::Tensor& output : inputs) {
+      if (!output.is_floating_point()) continue;
+      output = output.to(at::kFloat);
+      if (scale == 1 || !output.requires_grad()) continue;
+      output.register_hook([scale](const at::Tensor& gradient) { return gradient * scale; });
+    }
+    return inputs;
+  }
+
+  void SetTraining(bool on) {
+    for (const std::shared_ptr<Layer>& layer : layers_) layer->train(on);
+  }
+
+  // The gradient of all its leaves, or undefined; the leaves' .grad is cleared.
+  static at::Tensor TakeGradient(const ReferenceParameter& parameter) {
+    at::Tensor gradient;
+    // The last use's gradient comes first, as in a backward.
+    for (auto leaf = parameter.leaves.rbegin(); leaf != parameter.leaves.rend(); ++leaf) {
+      at::Tensor own = std::move(leaf->mutable_grad());
+      leaf->mutable_grad().reset();
+      if (!own.defined()) continue;
+      gradient = gradient.defined() ? gradient + own : own;
+    }
+    return gradient;
+  }
+
+  std::vector<ReferenceParameter>& parameters() { return parameters_; }
+  std::vector<ReferenceNorm>& norms() { return norms_; }
+
+ private:
+  void AddLayer(const LayerFactory& factory, int index) {
+    absl::StatusOr<std::shared_ptr<Layer>> layer = BuildLayer(factory, seed_);
+    RZ_CHECK(layer.ok(), layer.status().ToString());
+    for (const auto& item : (*layer)->named_parameters()) {
+      AddParameter(factory, index, item.key(), item.value());
+    }
+    for (BatchNormPart& part : (*layer)->batch_norms()) {
+      norms_.push_back({factory.name + "." + part.prefix, part, part.mean.clone(),
+                        part.variance.clone(), part.count.item<int64_t>()});
+    }
+    const auto cast = [this](at::Tensor tensor) {
+      if (tensor.is_floating_point()) tensor.set_data(tensor.detach().to(type_));
+    };
+    for (const auto& item : (*layer)->named_parameters()) cast(item.value());
+    for (const auto& item : (*layer)->named_buffers()) cast(item.value());
+    layers_.push_back(*std::move(layer));
+  }
+
+  void AddParameter(const LayerFactory& factory, int index, const std::string& key,
+                    const at::Tensor& leaf) {
+    const std::string name = factory.name + "." + key;
+    std::string target = name;
+    for (const TiedParameter& tie : factory.tied) {
+      if (tie.parameter == key) target = tie.target;
+    }
+    for (ReferenceParameter& known : parameters_) {
+      if (known.name == target) return known.leaves.push_back(leaf);
+    }
+    const at::NoGradGuard no_grad;
+    ReferenceParameter parameter{name, index, leaf.requires_grad(), {leaf}, leaf.detach().clone()};
+    if (factory.initialize) {
+      factory.initialize(key, parameter.initial,
+                         at::detail::createCPUGenerator(InitializationKey(seed_, name)));
+    }
+    parameters_.push_back(std::move(parameter));
+  }
+
+  uint64_t seed_;
+  at::ScalarType type_;
+  std::vector<std::shared_ptr<Layer>> layers_;
+  std::vector<ReferenceParameter> parameters_;
+  std::vector<ReferenceNorm> norms_;
+};
 
 // One parameter as its owner has it: alone in a stage, in its own strides. What its sum, its update
 // and its state are is proven without autograd (tests/zero) and beside torch's optimizers
@@ -68,11 +189,7 @@ class Trainer {
                                            .warmup = plan.warmup_updates}) {
     RZ_CHECK(task.epoch_samples == 0, "the reference has complete micro-batches only");
     for (const ReferenceParameter& p : model_.parameters()) owned_.emplace_back(task, p);
-    for (ReferenceNorm& norm : model_.norms()) {
-      norm.part.set_momentum(1.0);
-      running_.push_back({norm.initial_mean.clone(), norm.initial_variance.clone()});
-      counts_.push_back(norm.initial_count);
-    }
+    for (ReferenceNorm& norm : model_.norms()) norm.part.set_momentum(1.0);
   }
 
   TrainingResult Train() {
@@ -86,7 +203,10 @@ class Trainer {
       if (IsEvaluated(plan_, version)) Evaluate(version.value);
       if (IsCollected(plan_, version)) Show(version.value, scale_.Of(t));
     }
-    Collect();
+    for (size_t i = 0; i < owned_.size(); ++i) {
+      result_.parameters[model_.parameters()[i].name] = ValuesOf(owned_[i].now);
+    }
+    result_.statistics = Statistics();
     return std::move(result_);
   }
 
@@ -145,11 +265,10 @@ class Trainer {
   }
 
   void ApplyNorms() {
-    for (size_t i = 0; i < running_.size(); ++i) {
-      const BatchNormPart& part = model_.norms()[i].part;
-      Blend(*part.momentum, part.mean, running_[i].first);
-      Blend(*part.momentum, part.variance, running_[i].second);
-      ++counts_[i];
+    for (ReferenceNorm& norm : model_.norms()) {
+      Blend(*norm.part.momentum, norm.part.mean, norm.mean);
+      Blend(*norm.part.momentum, norm.part.variance, norm.variance);
+      ++norm.count;
     }
   }
 
@@ -198,9 +317,9 @@ class Trainer {
     const at::NoGradGuard no_grad;
     LoadParameters([](StageId) { return true; });
     model_.SetTraining(false);
-    for (size_t i = 0; i < running_.size(); ++i) {
-      model_.norms()[i].part.mean.copy_(running_[i].first);
-      model_.norms()[i].part.variance.copy_(running_[i].second);
+    for (ReferenceNorm& norm : model_.norms()) {
+      norm.part.mean.copy_(norm.mean);
+      norm.part.variance.copy_(norm.variance);
     }
     double sum = 0;
     for (int m = 0; m < plan_.workers * plan_.evaluation.laps; ++m) {
@@ -241,28 +360,18 @@ class Trainer {
 
   std::map<std::string, std::vector<float>> Statistics() {
     std::map<std::string, std::vector<float>> statistics;
-    for (size_t i = 0; i < running_.size(); ++i) {
-      const std::string& prefix = model_.norms()[i].prefix;
-      statistics[prefix + "running_mean"] = ValuesOf(running_[i].first);
-      statistics[prefix + "running_var"] = ValuesOf(running_[i].second);
-      statistics[prefix + "num_batches_tracked"] = {float(counts_[i])};
+    for (const ReferenceNorm& norm : model_.norms()) {
+      statistics[norm.prefix + "running_mean"] = ValuesOf(norm.mean);
+      statistics[norm.prefix + "running_var"] = ValuesOf(norm.variance);
+      statistics[norm.prefix + "num_batches_tracked"] = {float(norm.count)};
     }
     return statistics;
-  }
-
-  void Collect() {
-    for (size_t i = 0; i < owned_.size(); ++i) {
-      result_.parameters[model_.parameters()[i].name] = ValuesOf(owned_[i].now);
-    }
-    result_.statistics = Statistics();
   }
 
   const TrainingTask& task_;
   const Plan& plan_;
   ReferenceModel model_;
   std::vector<Owned> owned_;  // by parameter of the model
-  std::vector<std::pair<at::Tensor, at::Tensor>> running_;
-  std::vector<int64_t> counts_;
   LossScale scale_;
   TrainingResult result_;
 };

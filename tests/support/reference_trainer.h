@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "sharding/plan.h"
 #include "tests/support/ring_runner.h"
-#include "tests/support/training_task.h"
+#include "tests/support/tasks.h"
 
 namespace ringzero {
 

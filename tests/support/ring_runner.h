@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "integrations/torch/ring_model.h"
 #include "tests/p2p/transports.h"
-#include "tests/support/training_task.h"
+#include "tests/support/tasks.h"
 #include "zero/model_plan.h"
 
 namespace ringzero {

@@ -1,4 +1,6 @@
-"""bench/peers without PyTorch: batches, parameters, losses, numbers, tables, arguments, and how processes are ended."""
+"""The benchmarks in Python without PyTorch and without hosts: of peers batches, parameters, losses,
+numbers, tables, arguments, and how processes are ended; of latency its table, picture and arguments;
+of updates which waits count; and in what order runs take turns."""
 import contextlib
 import io
 import os
@@ -11,27 +13,29 @@ import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PROGRAM = os.environ.get("RINGZERO_PROGRAM", os.path.join(ROOT, "build", "bin", "ringzero"))
-sys.path.insert(0, os.path.join(ROOT, "bench"))
+sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "tests")]
 sys.dont_write_bytecode = True
 
 from charts import Bar, Panel, Series, write  # noqa: E402
-from ring_run import BenchError, rotated, run_command  # noqa: E402
-
-from peers import __main__ as command  # noqa: E402
+from latency import __main__ as latency  # noqa: E402
+from peers import __main__ as peers  # noqa: E402
 from peers.batches import epoch_order, tokens_of  # noqa: E402
 from peers.cases import CASES, CONFIGURATIONS, MEMORY_CASES, Case, Shape  # noqa: E402
 from peers.processes import Command, PeakWatch, pss_mib, run_group  # noqa: E402
-from peers.results import (TOLERANCE, CaseResult, MemorySlope, check_losses, make_rows, memory_slope, over_program, page, paired_ratio,  # noqa: E402
-                           panels, step_table)
+from peers.results import (TOLERANCE, CaseResult, MemorySlope, check_losses, make_rows,  # noqa: E402
+                           memory_slope, over_program, page, paired_ratio, panels, step_table)
 from peers.runs import Runner, RunReport, forecast_in, tensors_in  # noqa: E402
+from ring_run import BenchError, run_command, take_turns  # noqa: E402
+from updates.__main__ import exposed  # noqa: E402
 
+FSDP2 = latency.FSDP2
 TINY = Case("tiny", Shape(layers=2, dim=64, sequence=8, vocabulary=40), micro_batch=2, iterations=2, workers=2)
 
 
-def report(median: float, **changes: float) -> RunReport:
-    numbers = {"step_min": median / 2, "step_max": median * 2, "step_mean": median, "cpu_seconds_per_step": 2 * median,
-               "minor_faults_per_step": 40.0} | changes
-    return RunReport(losses=[5.5], step_median=median, **numbers)
+def report(median: float, *losses: float, **changes: float) -> RunReport:
+    numbers = {"step_min": median / 2, "step_max": median * 2, "step_mean": median,
+               "cpu_seconds_per_step": 2 * median, "minor_faults_per_step": 40.0} | changes
+    return RunReport(losses=list(losses or (5.5, 5.4)), step_median=median, **numbers)
 
 
 class InFolder(unittest.TestCase):
@@ -47,8 +51,8 @@ class InFolder(unittest.TestCase):
 class BatchesTest(unittest.TestCase):
     def test_are_ringzeros_own(self) -> None:
         """The file is written and checked by peers_batches_test, which runs RingZero's code."""
-        case = Case("", Shape(layers=1, dim=64, sequence=6, vocabulary=300), micro_batch=2, iterations=1, workers=3,
-                    samples=50, seed=7)
+        case = Case("", Shape(layers=1, dim=64, sequence=6, vocabulary=300), micro_batch=2,
+                    iterations=1, workers=3, samples=50, seed=7)
         lines = []
         for iteration in (0, 1, 7, 8, 17):
             for micro_batch in range(3):
@@ -83,16 +87,16 @@ class RingTest(InFolder):
     """With the program itself: what the bench relies on."""
 
     def test_initial_parameters_and_losses_of_a_rule(self) -> None:
-        path = self.path("initial.safetensors")
         runner = Runner(PROGRAM, self.folder, 120)
-        runner.dump_initial(TINY, path)
-        tensors = {name: (shape, values) for name, shape, values in tensors_in(path)}
-        self.assertEqual(tensors["block1.mlp.norm.weight"], ((64,), struct.pack("<64f", *[1.0] * 64)))  # as initialised: not trained
+        runner.dump_initial(TINY)
+        tensors = {name: (shape, values) for name, shape, values in tensors_in(runner.initial)}
+        # As initialised: not trained.
+        self.assertEqual(tensors["block1.mlp.norm.weight"], ((64,), struct.pack("<64f", *[1.0] * 64)))
         shape, token = tensors["embedding.token"]
         self.assertEqual(shape, (40, 64))
         self.assertLess(max(map(abs, struct.unpack("<2560f", token))), 0.02 * 6)
         self.assertEqual(len(tensors), 2 + 12 * 2 + 3)
-        done = runner.run(CONFIGURATIONS["dp"], TINY, path, iterations=5)
+        done = runner.run(CONFIGURATIONS["dp"], TINY, iterations=5)
         self.assertEqual(len(done.losses), 2)
         self.assertAlmostEqual(done.losses[0], 3.69, delta=0.1)  # ln 40
         self.assertLess(done.step_min, done.step_max)
@@ -101,27 +105,30 @@ class RingTest(InFolder):
         forecast = runner.forecast_bytes(CONFIGURATIONS["dp"], TINY)
         self.assertGreater(forecast, 16 * TINY.shape.parameters)
         self.assertLess(forecast, 24 * TINY.shape.parameters)
-        floor = runner.run(CONFIGURATIONS["floor"], TINY, path, iterations=5)
+        floor = runner.run(CONFIGURATIONS["floor"], TINY, iterations=5)
         self.assertEqual(floor.losses, [])
         self.assertLess(0, floor.step_median)
 
     def test_a_program_that_fails_is_told_of(self) -> None:
-        broken = Case("broken", Shape(layers=2, dim=65, sequence=8), micro_batch=1, iterations=1, workers=0)
-        with self.assertRaisesRegex(BenchError, r"dp \(broken\): ended with exit code 2; its last lines:\n.*cyclic.workers"):
-            Runner(PROGRAM, self.folder, 60).run(CONFIGURATIONS["dp"], broken, "", iterations=1)
+        broken = Case("broken", Shape(layers=2, dim=65, sequence=8), micro_batch=1, iterations=1,
+                      workers=0)
+        told = r"dp \(broken\): ended with exit code 2; its last lines:\n.*cyclic.workers"
+        with self.assertRaisesRegex(BenchError, told):
+            Runner(PROGRAM, self.folder, 60).run(CONFIGURATIONS["dp"], broken, iterations=1)
 
     def test_forecast_of_a_plan(self) -> None:
-        table = "memory       bytes, host  bytes/parameter\nmasters   7   1.00\ntotal           12345678            20.14\n"
-        self.assertEqual(forecast_in(f"rule dp\ntotal 5 stages\n\n{table}warning: none\n"), 12345678)
+        plan = ("rule dp\ntotal 5 stages\n\nmemory       bytes, host  bytes/parameter\n"
+                "masters   7   1.00\ntotal           12345678            20.14\nwarning: none\n")
+        self.assertEqual(forecast_in(plan), 12345678)
         with self.assertRaisesRegex(BenchError, "no table of memory"):
             forecast_in("rule dp\n")
 
 
 class LossesTest(unittest.TestCase):
     def test_agreement(self) -> None:
-        near = 5.7 * (1 + 0.5 * TOLERANCE)
-        self.assertEqual(check_losses({"dp": [5.6, 5.7], "ddp": [5.6, 5.7], "cdp_v1": [5.6]}), 0)
-        self.assertAlmostEqual(check_losses({"dp": [5.6, 5.7], "ddp": [5.6, near], "cdp_v1": [5.6]}), 0.5 * TOLERANCE)
+        for distance in (0, 0.5 * TOLERANCE):
+            losses = {"dp": [5.6, 5.7], "ddp": [5.6, 5.7 * (1 + distance)], "cdp_v1": [5.6]}
+            self.assertAlmostEqual(check_losses(losses), distance)
         self.assertEqual(check_losses({}), 0)
 
     def test_names_who_differs(self) -> None:
@@ -138,13 +145,14 @@ class LossesTest(unittest.TestCase):
             check_losses({"ddp": [5.6, 5.7], "cdp_v1": [5.6]})
 
 
-class ResultsTest(unittest.TestCase):
+class ResultsTest(InFolder):
     def result(self) -> CaseResult:
-        rounds = [{"floor": report(1.0), "dp": report(1.5), "fsdp2": report(3.0), "fsdp2+jemalloc": report(4.5)},
-                  {"dp": report(4.0, step_min=0.1), "fsdp2": report(9.0), "fsdp2+jemalloc": report(8.0), "floor": report(2.0)},
-                  {"fsdp2": report(3.0), "floor": report(1.0), "dp": report(1.2), "fsdp2+jemalloc": report(2.4)}]
+        names = ("floor", "dp", "fsdp2", "fsdp2+jemalloc")
+        steps = ((1.0, 1.5, 3.0, 4.5), (2.0, 4.0, 9.0, 8.0), (1.0, 1.2, 3.0, 2.4))
+        rounds = [dict(zip(names, map(report, each))) for each in steps]
+        rounds[1]["dp"] = report(4.0, step_min=0.1)
         return CaseResult(case=TINY, iterations=2, losses={}, worst_loss_difference=3e-8, rounds=rounds,
-                          pss_mib={"floor": 100.0, "dp": 300.0, "fsdp2": 2000.0, "fsdp2+jemalloc": 1900.0})
+                          pss_mib=dict(zip(names, (100.0, 300.0, 2000.0, 1900.0))))
 
     def test_ratios_are_taken_within_rounds(self) -> None:
         rounds = self.result().rounds
@@ -169,21 +177,16 @@ class ResultsTest(unittest.TestCase):
         self.assertAlmostEqual(dp.tokens_per_second, 2 * 2 * 8 / 1.5)
         self.assertEqual((dp.cpu_seconds, dp.faults), (3.0, 20.0))
         self.assertEqual((dp.over_floor, dp.fsdp2_over_this, dp.ddp_over_this), (1.5, 2.0, None))
-        self.assertEqual((dp.pss_mib, dp.training_mib, dp.bytes_per_parameter), (300.0, 240.0, 20.0))
+        self.assertEqual((dp.pss_mib, dp.training_mib, dp.bytes_per_parameter), (300, 240, 20))
         self.assertEqual(rows["FSDP2"].fsdp2_over_this, 8 / 9)  # of 1, 8/9, 0.8
 
     def test_slope(self) -> None:
-        slope = memory_slope([(2**10, 101.0), (2**20, 200.0), (2**21, 224.0)])
+        points = [(2**10, 101.0), (2**20, 200.0), (2**21, 224.0)]
+        slope = memory_slope(points)
         self.assertEqual(slope.bytes_per_parameter, 24.0)
         self.assertAlmostEqual(slope.base_mib, 101 - 24 / 1024)
         self.assertIsNone(slope.forecast)
-        forecast = memory_slope([(2**10, 101.0), (2**20, 200.0), (2**21, 224.0)], [0, 2**20, 2**20 + 23 * 2**20])
-        self.assertEqual(forecast.forecast, 23.0)
-
-    def test_every_round_begins_with_another(self) -> None:
-        names = ["a", "b", "c"]
-        self.assertEqual([rotated(names, i) for i in range(4)],
-                         [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"], ["a", "b", "c"]])
+        self.assertEqual(memory_slope(points, [0, 2**20, 24 * 2**20]).forecast, 23.0)
 
     def test_table_and_picture(self) -> None:
         result = self.result()
@@ -192,26 +195,29 @@ class ResultsTest(unittest.TestCase):
         self.assertEqual(len({len(line) for line in table}), 1)
         self.assertIn("| RingZero dp            |          1.500 | 0.100 |  8.000 |       21 |", "\n".join(table))
         about = {"cores": 2, "processor": "P", "torch": "T", "deepspeed": "D", "revision": "R"}
-        text = "\n".join(page("./rz bench peers --rounds 3", about, [result], {"dp": MemorySlope(20.0, 60.0, 19.0)}))
-        for words in ("`./rz bench peers --rounds 3`", "## tiny", "![tiny: seconds per step and memory](peers-tiny.svg)",
-                      "within 3e-08 of each other", "| RingZero dp |                20.0 |        19.0 |  1.05 |"):
+        slopes = {"dp": MemorySlope(20.0, 60.0, 19.0)}
+        text = "\n".join(page("./rz bench peers --rounds 3", about, [result], slopes))
+        for words in ("`./rz bench peers --rounds 3`", "## tiny", "within 3e-08 of each other",
+                      "![tiny: seconds per step and memory](peers-tiny.svg)",
+                      "| RingZero dp |                20.0 |        19.0 |  1.05 |"):
             self.assertIn(words, text)
         steps, memory = panels(rows)
-        self.assertEqual([(bar.label, bar.parts) for bar in steps.bars][-1], (rows[-1].label, {"peers": rows[-1].step_median}))
+        self.assertEqual((steps.bars[-1].label, steps.bars[-1].parts),
+                         (rows[-1].label, {"peers": rows[-1].step_median}))
         self.assertEqual([bar.text for bar in memory.bars], [f"{row.pss_mib:.0f}" for row in rows])
 
     def test_the_same_numbers_make_the_same_picture(self) -> None:
-        drawn = [Panel("seconds", "ms", [Series("dp", [(0, 1), (20, 3)], thin=True)], (0, 4), [("1", 1.0)]),
+        series = [Series("dp", [(0, 1), (20, 3)], thin=True)]
+        drawn = [Panel("seconds", "ms", series, (0, 4), [("1", 1.0)]),
                  Panel("MiB", "", bars=[Bar("gpt", {"dp": 3, "rest": 4}, "7", (6, 8), mark=5)])]
         files = []
-        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()) as said:
-            for name in ("a.svg", "b.svg"):
-                path = os.path.join(folder, name)
-                write(path, "a < b", drawn)
-                if "No module named 'matplotlib'" in said.getvalue():
-                    self.skipTest("matplotlib is not installed (Debian's package python3-matplotlib)")
-                with open(path, encoding="utf-8") as file:
-                    files.append(file.read())
+        for name in ("a.svg", "b.svg"):
+            with contextlib.redirect_stderr(io.StringIO()) as said:
+                write(self.path(name), "a < b", drawn)
+            if "No module named 'matplotlib'" in said.getvalue():
+                self.skipTest("matplotlib is not installed (Debian's package python3-matplotlib)")
+            with open(self.path(name), encoding="utf-8") as file:
+                files.append(file.read())
         self.assertIn("a &lt; b", files[0])
         self.assertEqual(*files)
 
@@ -247,9 +253,10 @@ class ProcessesTest(InFolder):
 
     def test_one_that_fails_ends_all(self) -> None:
         started = time.monotonic()
+        commands = [self.command("a", "import time; time.sleep(60)"),
+                    self.command("b", "import sys; print('why'); sys.exit(3)")]
         with self.assertRaisesRegex(BenchError, "b: ended with exit code 3; its last lines:\n  \\| why"):
-            run_group([self.command("a", "import time; time.sleep(60)"),
-                       self.command("b", "import sys; print('why'); sys.exit(3)")], 50)
+            run_group(commands, 50)
         self.assertLess(time.monotonic() - started, 30)
 
     def test_one_that_hangs_is_named(self) -> None:
@@ -258,7 +265,7 @@ class ProcessesTest(InFolder):
 
 
 class CommandTest(unittest.TestCase):
-    def outcome(self, *words: str) -> tuple[int, str]:
+    def outcome(self, command, *words: str) -> tuple[int, str]:
         said = io.StringIO()
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
             try:
@@ -267,20 +274,94 @@ class CommandTest(unittest.TestCase):
                 return int(end.code or 0), said.getvalue()
 
     def test_arguments(self) -> None:
-        self.assertEqual(self.outcome("--case", "8x512,12x1024", "--peers", "dp,ddp", "--rounds", "2")[0], 0)
-        for words, told in ((("--case", "9x9"), "'9x9' is none of 8x512, 8x512-small, 12x1024"),
-                            (("--peers", "dp,horovod"), "'horovod' is none of floor, cdp_v1"),
-                            (("--rounds", "0"), "wanted 1 or more, found 0"),
-                            (("--round", "2"), "unrecognized arguments"),):
-            code, said = self.outcome(*words)
+        for command, *words in ((peers, "--case", "8x512,12x1024", "--peers", "dp,ddp", "--rounds", "2"),
+                                (latency,), (latency, "--only", "dp", "--latency", "7.5")):
+            self.assertEqual(self.outcome(command, *words)[0], 0)
+        for command, words, told in (
+                (peers, ("--case", "9x9"), "'9x9' is none of 8x512, 8x512-small, 12x1024"),
+                (peers, ("--peers", "dp,horovod"), "'horovod' is none of floor, cdp_v1"),
+                (peers, ("--rounds", "0"), "wanted 1 or more, found 0"),
+                (peers, ("--round", "2"), "unrecognized arguments"),
+                (latency, ("--rounds", "0"), "--rounds"),
+                (latency, ("--only", "ddp"), "'ddp'")):
+            code, said = self.outcome(command, *words)
             self.assertEqual(code, 2, words)
             self.assertIn(told, said)
+
+
+# The second round was slow as a whole: what is left of it in a ratio is nothing.
+ROUNDS = [dict(zip((("dp", 0), ("dp", 20), (FSDP2, 0), (FSDP2, 20)), map(report, steps)))
+          for steps in ((0.1, 0.2, 0.3, 1.5), (0.9, 1.8, 0.9, 4.5), (0.2, 0.4, 0.2, 1.0))]
+
+
+class LatencyTest(unittest.TestCase):
+    def test_medians_and_ratios(self) -> None:
+        self.assertEqual(latency.rows_of(ROUNDS, ["dp", FSDP2], [0, 20]), [
+            "|       |  0 ms | 20 ms | growth |",
+            "| ----- | ----: | ----: | -----: |",
+            "| dp    | 0.200 | 0.400 |   2.00 |",
+            "| FSDP2 | 0.300 | 1.500 |   5.00 |"])
+
+    def test_the_page_says_what_made_it(self) -> None:
+        about = {"cores": 2, "processor": "a processor", "torch": "2.0", "revision": "abc"}
+        page = "\n".join(latency.page("./rz bench latency", about, "lines of 10 Gbit/s", ROUNDS,
+                                      ["dp", FSDP2], [0, 20]))
+        for words in ("`./rz bench latency`", "a processor", "PyTorch 2.0", "RingZero abc", "4 hosts",
+                      "1.7 M parameters", "10 Gbit/s", "3 rounds", "| FSDP2 | 0.300", "latency.svg"):
+            self.assertIn(words, page)
+
+    def test_picture(self) -> None:
+        steps, growth = latency.panels(ROUNDS, ["dp", FSDP2], [0, 20])
+        self.assertEqual([(each.label, each.points) for each in steps.series],
+                         [("dp", [(0, 0.2), (20, 0.4)]), ("FSDP2", [(0, 0.3), (20, 1.5)])])
+        self.assertEqual([each.points[1] for each in growth.series], [(20, 2.0), (20, 5.0)])
+
+    def test_losses_that_differ_end_it(self) -> None:
+        same = {"dp": report(1, 5.5, 5.4), "cdp_v1": report(1, 5.5, 5.3),
+                FSDP2: report(1, 5.5, 5.9, 5.4)}
+        latency.check_all_losses(same)
+        for name, *losses in ((FSDP2, 5.6, 5.4), ("cdp_v1", 5.6, 5.3), (FSDP2, 5.5, 5.3)):
+            with self.assertRaises(BenchError):
+                latency.check_all_losses(same | {name: report(1, *losses)})
+
+
+def slice_of(worker: int, category: str, op: str, begin: float, end: float) -> dict:
+    return {"ph": "X", "pid": worker, "cat": category, "ts": begin, "dur": end - begin,
+            "args": {"op": op}}
+
+
+class ExposedTest(unittest.TestCase):
+    def test_a_wait_counts_until_its_update_is_over(self) -> None:
+        update = slice_of(1, "updates", "Update s1 t2 v3", 100, 300)
+        for name, micros, *wait in (
+                ("its own update", 50, 1, "waits", "Update s1 t2 v3", 250, 310),
+                ("a copy of what it made", 100, 0, "waits", "Recv forward s1 t3 l0 v3 w1", 200, 400),
+                ("over before the wait", 0, 0, "waits", "Recv inject s1 t3 l0 v3 w1", 300, 400),
+                ("another version", 0, 0, "waits", "Recv forward s1 t3 l0 v2 w1", 200, 400),
+                ("a sum", 0, 0, "waits", "Recv sum s1 t3 l0 w1", 200, 400),
+                ("too early", 0, 0, "waits", "Recv forward s1 t1 l0 v3 w1", 200, 400)):
+            computing = slice_of(0, "computing", "F1 t2 l0 v2", 0, 90)
+            found = exposed([update, slice_of(*wait), computing], iterations=4)
+            # Two workers, two iterations.
+            self.assertAlmostEqual(found.waits, 1e-6 * micros / 2 / 2, msg=name)
+            self.assertAlmostEqual(found.updates, 1e-6 * 200 / 2, msg=name)
+
+
+class TakeTurnsTest(unittest.TestCase):
+    def test_every_round_begins_with_another_one(self) -> None:
+        order: list[str] = []
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            found = take_turns(["a", "b", "c"], 4, lambda run: order.append(run) or len(order))
+        self.assertEqual(order, [*"abc", *"bca", *"cab", *"abc"])
+        self.assertIn("round 1 of 4: c\nround 2 of 4: b\n", said.getvalue())
+        self.assertEqual(found[:2], [{"a": 1, "b": 2, "c": 3}, {"b": 4, "c": 5, "a": 6}])
 
 
 class RequirementsTest(unittest.TestCase):
     def test_all_are_pinned_with_hashes_and_torch_is_ringzeros(self) -> None:
         torch = {}
-        for path in ("bench/peers/requirements.txt", "bench/peers/requirements-deepspeed.txt", "cmake/requirements.txt"):
+        for path in ("bench/peers/requirements.txt", "bench/peers/requirements-deepspeed.txt",
+                     "cmake/requirements.txt"):
             with open(os.path.join(ROOT, path), encoding="utf-8") as file:
                 text = "".join(line for line in file if not line.startswith("#")).replace("\\\n", "")
             for line in text.splitlines():
