@@ -10,7 +10,7 @@ namespace ringzero {
 namespace {
 
 // Between blocks, so that two of them never share a cache line that a prefetcher pairs up. The stamp
-// of a lent block lies there (zero/stamp.h).
+// of a lent block lies there (zero/block_memory.h).
 constexpr size_t kGapBytes = 64;
 
 size_t CarvedBytes(size_t bytes) { return AlignPayload(std::max<size_t>(bytes, 1)) + kGapBytes; }

@@ -4,7 +4,7 @@
 //   RZ_ASSIGN_OR_RETURN(Buffer sum, arena->Allocate(bytes));    // keeps the arena
 //
 // Blocks are cut one behind the other, in the order of the calls, from the first byte on. So the
-// place of a block follows from the calls before it (zero/lent_memory.h). Thread-safe.
+// place of a block follows from the calls before it (zero/block_memory.h). Thread-safe.
 #ifndef RINGZERO_P2P_ARENA_H_
 #define RINGZERO_P2P_ARENA_H_
 

@@ -14,7 +14,9 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "base/ids.h"
 #include "sharding/op.h"
@@ -129,6 +131,41 @@ std::string ToString(const MemoryBlock& block);
 std::string ToString(const Use& use);
 // "Add s1 t0 l0 | gradient r G.0, sum x C.sum.w0.1"
 std::string WithOperands(const Instruction& instruction);
+
+// A Use, by the number of its block.
+struct NumberedUse {
+  Role role;
+  How how;
+  int block;
+};
+using NumberedUses = absl::InlinedVector<NumberedUse, 3>;
+
+// Small numbers for the blocks of one worker, counted from 0 as its program first names them.
+//
+//   BlockNumbers numbers;
+//   const NumberedUses uses = numbers.Of(instruction.uses);
+//   numbers.blocks()[uses[0].block];   // the block again
+//
+// So whatever is kept of each block is an array, and of an operand a name is looked up once.
+class BlockNumbers {
+ public:
+  // A block without a number gets the next one.
+  int Of(const MemoryBlock& block) {
+    const auto [number, first] = numbers_.try_emplace(block, static_cast<int>(blocks_.size()));
+    if (first) blocks_.push_back(block);
+    return number->second;
+  }
+  NumberedUses Of(const Uses& uses) {
+    NumberedUses numbered;
+    for (const Use& use : uses) numbered.emplace_back(use.role, use.how, Of(use.block));
+    return numbered;
+  }
+  const std::vector<MemoryBlock>& blocks() const { return blocks_; }  // by number
+
+ private:
+  absl::flat_hash_map<MemoryBlock, int> numbers_;
+  std::vector<MemoryBlock> blocks_;
+};
 
 }  // namespace ringzero
 

@@ -4,7 +4,7 @@
 //   labels.Of({.worker = 2, .iteration = 5, .lap = 0}, 3);   // what it reads of stage 3
 //   RequiredComputing(plan, labels, 2);                      // worker 2's computing
 //
-// What CheckMeaning (meaning.h) holds programs against. It shares no code with schedule.cc,
+// What CheckMeaning (verify.h) holds programs against. It shares no code with schedule.cc,
 // collections.cc and program.cc, which write them.
 #ifndef RINGZERO_SHARDING_DEFINITIONS_H_
 #define RINGZERO_SHARDING_DEFINITIONS_H_

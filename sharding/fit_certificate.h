@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "sharding/memory_forecast.h"
+#include "sharding/block_table.h"
 
 namespace ringzero {
 

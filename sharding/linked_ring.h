@@ -17,7 +17,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "sharding/block_numbers.h"
+#include "sharding/block.h"
 #include "sharding/link.h"
 #include "sharding/op.h"
 #include "sharding/plan.h"

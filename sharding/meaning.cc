@@ -1,6 +1,4 @@
 // Runs programs on symbols.
-#include "sharding/meaning.h"
-
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -14,14 +12,15 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "sharding/definitions.h"
-#include "sharding/hazards.h"
 #include "sharding/kinds.h"
 #include "sharding/label.h"
-#include "sharding/lent_uses.h"
+#include "sharding/link.h"
 #include "sharding/linked_ring.h"
 #include "sharding/loans.h"
 #include "sharding/operands.h"
 #include "sharding/symbol.h"
+#include "sharding/verify.h"
+#include "sharding/wait_graph.h"
 
 namespace ringzero {
 namespace {
@@ -134,13 +133,13 @@ class SymbolicRun {
     if (before && block == VersionBlock(plan_, j, Version(newest - 1))) return Theta(i, newest - 1);
     return {};
   }
-  // The norms of the iterations before the run are known, as far as it reads them.
+  // The norms of the last iterations before the run are known.
   Symbol FirstNorm(const MemoryBlock& block) const {
-    for (int t = first_ - 1; t >= std::max(0, first_ - 2); --t) {
-      if (block.index == t % BlocksOf(plan_, BlockKind::kNorm, Channel::kNone))
-        return {Of::kNorm, -1, t};
-    }
-    return {};
+    const int blocks = BlocksOf(plan_, BlockKind::kNorm, Channel::kNone);
+    const bool last = first_ > 0 && block.index == (first_ - 1) % blocks;
+    const bool before = first_ > 1 && block.index == (first_ - 2) % blocks;
+    if (!last && !before) return {};
+    return {Of::kNorm, -1, last ? first_ - 1 : first_ - 2};
   }
   static MemoryBlock StateBlock(int j) { return {.kind = BlockKind::kState, .stage = StageId(j)}; }
 
@@ -308,6 +307,7 @@ class SymbolicRun {
       case OpKind::kSnapshot: return TakeSnapshot();
       case OpKind::kFold: return Fold();
       case OpKind::kReport:
+        if (worker_ == 0) ++reports_;
         return ExpectRead(Role::kFold,
                           {Of::kFold, -1, op_->iteration.value, FoldSize(op_->copy), op_->copy});
       case OpKind::kKeep: return Keep();
@@ -756,17 +756,9 @@ class SymbolicRun {
     if (norms_ != (has_norm() ? (Replicated() ? plan_.workers : 1) * iterations : 0)) {
       return FailedPrecondition("norms are folded ", norms_, " times");
     }
-    return CheckReports(iterations);
-  }
-
-  absl::Status CheckReports(int64_t iterations) const {
-    int64_t reports = 0;
-    for (int i = ring_.begin[0]; i < ring_.begin[1]; ++i) {
-      reports += ring_.op(i).kind == OpKind::kReport ? 1 : 0;
-    }
     const int64_t wanted = iterations + static_cast<int64_t>(RequiredEvaluations(plan_).size());
-    if (reports == wanted) return absl::OkStatus();
-    return FailedPrecondition("worker 0: there are ", reports, " reports, not ", wanted);
+    if (reports_ == wanted) return absl::OkStatus();
+    return FailedPrecondition("worker 0: there are ", reports_, " reports, not ", wanted);
   }
 
   const Plan& plan_;
@@ -782,7 +774,7 @@ class SymbolicRun {
   std::map<BlockPlace, Iteration> used_;  // sums that were updated from, or taken
   LentUses::Waits before_;
   std::vector<int> done_;  // in order
-  int64_t squares_ = 0, norms_ = 0;
+  int64_t squares_ = 0, norms_ = 0, reports_ = 0;
 
   int at_ = 0;  // what is being done
   int worker_ = 0;

@@ -51,6 +51,21 @@ absl::Status CheckStage(const Plan& plan, int j) {
   return absl::OkStatus();
 }
 
+absl::Status CheckIterations(const Plan& plan) {
+  if (plan.iterations < 0) return Wrong("iterations", "at least 0", plan.iterations);
+  if (plan.first_iteration < 0 || plan.first_iteration > plan.iterations) {
+    return Wrong("first_iteration", absl::StrCat("0 to ", plan.iterations), plan.first_iteration);
+  }
+  if (plan.warmup_updates < 0 || plan.warmup_updates > plan.iterations) {
+    return Wrong("warmup_updates", absl::StrCat("0 to ", plan.iterations), plan.warmup_updates);
+  }
+  if (plan.warmup_updates > 0 && plan.rule == Rule::kDp) {
+    return Wrong("warmup_updates with rule dp, which is its own warm-up,", "0",
+                 plan.warmup_updates);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckPrediction(const Plan& plan) {
   if (!plan.predict) return absl::OkStatus();
   if (plan.rule == Rule::kDp) {
@@ -128,17 +143,7 @@ absl::Status CheckPlan(const Plan& plan) {
   if (plan.slack < 0) return Wrong("slack", "at least 0", plan.slack);
   if (plan.pending < 1) return Wrong("pending", "at least 1", plan.pending);
   if (plan.window < 0) return Wrong("window", "at least 0", plan.window);
-  if (plan.iterations < 0) return Wrong("iterations", "at least 0", plan.iterations);
-  if (plan.first_iteration < 0 || plan.first_iteration > plan.iterations) {
-    return Wrong("first_iteration", absl::StrCat("0 to ", plan.iterations), plan.first_iteration);
-  }
-  if (plan.warmup_updates < 0 || plan.warmup_updates > plan.iterations) {
-    return Wrong("warmup_updates", absl::StrCat("0 to ", plan.iterations), plan.warmup_updates);
-  }
-  if (plan.warmup_updates > 0 && plan.rule == Rule::kDp) {
-    return Wrong("warmup_updates with rule dp, which is its own warm-up,", "0",
-                 plan.warmup_updates);
-  }
+  RZ_RETURN_IF_ERROR(CheckIterations(plan));
   if (plan.retain < 0 || plan.retain > plan.stage_count()) {
     return Wrong("retain", absl::StrCat("0 to ", plan.stage_count()), plan.retain);
   }

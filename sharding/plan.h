@@ -74,7 +74,7 @@ struct CollectionPlan {
   WorkerId worker{0};         // who is shown them
 };
 
-// How many samples an epoch has, where its last, incomplete batch is trained on (samples.h).
+// How many samples an epoch has, where its last, incomplete batch is trained on (schedule.h).
 struct SamplePlan {
   int64_t per_epoch = 0;    // 0: not counted, every micro-batch is full
   int64_t micro_batch = 1;  // samples of a full one
@@ -98,7 +98,7 @@ struct Plan {
   bool exchange = true;  // false: compute only, nothing travels and nothing is updated (the floor)
   int iterations = 1;    // of the whole run: the last version is θ_T
   // The run begins with iteration f, and with what a run up to there has left: θ_f, and what
-  // iteration f reads besides (zero/engine.h, Beginning).
+  // iteration f reads besides (zero/engine_options.h, Beginning).
   int first_iteration = 0;
   // The first W iterations are of dp, whatever the rule: their updates see fresh gradients. From
   // iteration W on it is the rule (rule_at).

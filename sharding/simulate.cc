@@ -5,12 +5,17 @@
 #include <map>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "sharding/block_table.h"
+#include "sharding/linked_ring.h"
 #include "sharding/schedule.h"
+#include "sharding/verify.h"
+#include "sharding/wait_graph.h"
 
 namespace ringzero {
+
 namespace {
 
 // What ended last of all that operation i waited for; there must be something.
@@ -317,6 +322,129 @@ absl::StatusOr<Simulation> ShortRun::SimulateLonger(int iterations,
   Plan longer = plan_;
   longer.iterations = iterations;
   return ringzero::Simulate(longer, options);
+}
+
+namespace {
+
+std::vector<Event> WorkerEvents(const TimedRing& timed, int w,
+                                const std::vector<uint32_t>& messages) {
+  const auto& [ring, times] = timed;
+  std::vector<Event> events;
+  int64_t computed_until = 0;
+  for (int i = ring.begin[w]; i < ring.begin[w + 1]; ++i) {
+    const Op& op = ring.op(i);
+    // A receive starts when its message departs, elsewhere: here it happens when it arrives.
+    const int64_t start = op.kind == OpKind::kReceive ? times.end[i] : times.start[i];
+    if (IsCompute(op.kind)) {
+      if (start > computed_until && !ring.ops[i].after.empty()) {
+        const int cause = timed.LastCause(i);
+        Op missing = ring.op(cause);
+        const int where = ring.worker_of(cause);
+        if (where != w) missing.peer = WorkerId(where);
+        events.push_back({computed_until, EventKind::kWait, missing});
+        events.push_back({start, EventKind::kWaited, missing});
+      }
+      computed_until = times.end[i];
+    }
+    events.push_back({start, EventKind::kBegin, op, messages[i]});
+    events.push_back({times.end[i], EventKind::kEnd, op, messages[i]});
+  }
+  // By time; what begins and ends in one moment stays in its order within its track.
+  std::stable_sort(events.begin(), events.end(),
+                   [](const Event& a, const Event& b) { return a.time < b.time; });
+  return events;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::vector<Event>>> PredictEvents(const Plan& plan,
+                                                              const SimulationOptions& options) {
+  RZ_ASSIGN_OR_RETURN(const TimedRing timed, RunWhole(plan, options));
+  const LinkedRing& ring = timed.ring;
+  std::vector<uint32_t> messages(static_cast<size_t>(ring.count()), 0);
+  for (const MessageQueue& queue : ring.queues) {
+    for (size_t n = 0; n < queue.sends.size(); ++n) {
+      messages[queue.sends[n]] = messages[queue.receives[n]] = static_cast<uint32_t>(n);
+    }
+  }
+  std::vector<std::vector<Event>> events;
+  for (int w = 0; w < plan.workers; ++w) {
+    events.push_back(WorkerEvents(timed, w, messages));
+  }
+  return events;
+}
+
+namespace {
+
+// What an iteration in the middle of a run takes with one window or another.
+class WindowSteps {
+ public:
+  explicit WindowSteps(const Plan& plan) : plan_(plan) {
+    plan_.evaluation = {};
+    plan_.collection = {};
+    plan_.warmup_updates = plan_.first_iteration = 0;
+    plan_.laps = std::min(plan.laps, kEnoughLaps);
+  }
+
+  // In ticks, of kLong - kShort iterations: begin and end are alike in both runs.
+  absl::StatusOr<int64_t> With(int window) {
+    plan_.window = window;
+    RZ_ASSIGN_OR_RETURN(const int64_t less, Makespan(kShort));
+    RZ_ASSIGN_OR_RETURN(const int64_t more, Makespan(kLong));
+    return more - less;
+  }
+  // With so many slots no message ever waits for one.
+  absl::StatusOr<int> NoLimit() {
+    plan_.iterations = kLong;
+    RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(plan_));
+    return WaitGraph(ring).LargestUsefulWindow();
+  }
+
+ private:
+  static constexpr int kShort = 3, kLong = 5;
+  // Messages come early from one lap to the next. With more laps the same waits are a smaller part.
+  static constexpr int kEnoughLaps = 4;
+
+  absl::StatusOr<int64_t> Makespan(int iterations) {
+    plan_.iterations = iterations;
+    RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(plan_));
+    RZ_ASSIGN_OR_RETURN(const Timeline times, RunTimeline(plan_, ring, {}));
+    return *std::max_element(times.end.begin(), times.end.end());
+  }
+
+  Plan plan_;
+};
+
+}  // namespace
+
+absl::StatusOr<int> ChooseFreeWindow(const Plan& plan) {
+  RZ_ASSIGN_OR_RETURN(int least, ChooseWindow(plan));
+  if (plan.window > 0 || plan.workers == 1 || !plan.exchange) return least;
+  if (plan.warmup_updates > 0) {
+    RZ_ASSIGN_OR_RETURN(const int warmup, ChooseFreeWindow(WarmupOf(plan)));
+    least = std::max(least, warmup);
+  }
+  WindowSteps steps(plan);
+  RZ_ASSIGN_OR_RETURN(const int no_limit, steps.NoLimit());
+  const int most = std::max(least, no_limit);
+  RZ_ASSIGN_OR_RETURN(const int64_t shortest, steps.With(most));
+  const auto is_enough = [&](int window) -> absl::StatusOr<bool> {
+    RZ_ASSIGN_OR_RETURN(const int64_t step, steps.With(window));
+    return 100 * (step - shortest) <= shortest;
+  };
+  // Most often a few more do. More slots delay nothing, so all that are larger are enough, too.
+  int low = least - 1, high = least;
+  while (true) {
+    RZ_ASSIGN_OR_RETURN(const bool enough, is_enough(high));
+    if (enough) break;
+    low = std::exchange(high, std::min(2 * high, most));
+  }
+  while (high - low > 1) {
+    const int middle = low + (high - low) / 2;
+    RZ_ASSIGN_OR_RETURN(const bool enough, is_enough(middle));
+    (enough ? high : low) = middle;
+  }
+  return high;
 }
 
 }  // namespace ringzero

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "sharding/event.h"
 #include "sharding/linked_ring.h"
 #include "sharding/plan.h"
 
@@ -145,6 +146,17 @@ struct TimedRing {
 };
 // InvalidArgument for options that do not fit the plan; RunTimeline's error.
 absl::StatusOr<TimedRing> RunWhole(const Plan& plan, const SimulationOptions& options);
+
+// The events that Simulate expects, as the engine would record them: of the whole run, by worker and
+// time; times are ticks. The errors of Simulate.
+absl::StatusOr<std::vector<std::vector<Event>>> PredictEvents(const Plan& plan,
+                                                              const SimulationOptions& options);
+
+// Slots of a channel with which messages hardly hold each other up. With too few slots a message that comes early holds up those behind it. More of them take memory.
+// The smallest window, but none below ChooseWindow's, whose step takes at most 1 % longer than one
+// without a limit. A step is simulated with the plan's costs, so all workers choose the same one.
+// plan.window > 0: itself. Errors of ChooseWindow. Pure.
+absl::StatusOr<int> ChooseFreeWindow(const Plan& plan);
 
 }  // namespace ringzero
 

@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "sharding/linked_ring.h"
-#include "sharding/meaning.h"
 #include "sharding/schedule.h"
 #include "sharding/wait_graph.h"
 

@@ -9,19 +9,64 @@
 #ifndef RINGZERO_ZERO_BLOCK_MEMORY_H_
 #define RINGZERO_ZERO_BLOCK_MEMORY_H_
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <span>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/buffer.h"
+#include "base/status.h"
 #include "p2p/transport.h"
 #include "sharding/block_table.h"
-#include "zero/stamp.h"
+#include "sharding/label.h"
+#include "sharding/loans.h"
 
 namespace ringzero {
+
+// What a lent block holds, written behind its bytes, where all who map the block see it.
+//
+//   stamp.Set(Stamp::kBeingWritten);  …;  stamp.Set(StampOf(Version(5)));   // its writer
+//   RZ_RETURN_IF_ERROR(stamp.Check(StampOf(Version(5))));                   // a reader, before and after
+//
+// Borrowers are not counted: the plan proves that a block is written only when no worker reads it
+// (sharding/wait_graph.h). Were the proof wrong, training would go on with wrong numbers. A stamp makes
+// that an error. It is a second net: on processors that reorder more than x86 does it may miss an
+// overlap. Thread-safe.
+class Stamp {
+ public:
+  static constexpr int64_t kBeingWritten = -1;
+
+  // None: what is not lent. Checks pass.
+  Stamp() = default;
+  // Of a block with `bytes` of payload; memory for another kPayloadAlignment follows them.
+  Stamp(std::byte* data, size_t bytes)
+      : at_(reinterpret_cast<std::atomic<int64_t>*>(data + AlignPayload(bytes))) {}
+
+  bool exists() const { return at_ != nullptr; }
+  void Set(int64_t holds) const {
+    if (at_ != nullptr) at_->store(holds, std::memory_order_release);
+  }
+  // Internal if the block holds something else.
+  absl::Status Check(int64_t wanted) const {
+    const int64_t holds = at_ == nullptr ? wanted : at_->load(std::memory_order_acquire);
+    if (holds == wanted) return absl::OkStatus();
+    return Internal("a lent block does not hold what is read: its stamp is ", holds, ", wanted ",
+                    wanted);
+  }
+
+ private:
+  static_assert(std::atomic<int64_t>::is_always_lock_free);
+  std::atomic<int64_t>* at_ = nullptr;
+};
+
+// θ_{-1} is θ_0, in the same memory.
+inline int64_t StampOf(Version label) { return std::max(label.value, 0); }
 
 class BlockMemory {
  public:
@@ -62,6 +107,41 @@ class BlockMemory {
 
   std::map<MemoryBlock, Memory> blocks_;
   MemoryBytes bytes_;
+};
+
+// From which memory of a transport a block is allocated that others use.
+MemoryUse UseOf(Access access);
+
+// Where the blocks lie that other workers lend.
+//
+//   LentMemory lent(plan);
+//   RZ_ASSIGN_OR_RETURN(const MappedMemory memory, lent.Of(transport, receive));
+//
+// Every worker knows the block table of every other, so no message tells an address. Not
+// thread-safe.
+class LentMemory {
+ public:
+  // `plan` must outlive this.
+  explicit LentMemory(const Plan& plan) : plan_(plan) {}
+
+  // The block that `loan` is of, as this worker maps it. Internal if its owner's memory is not known
+  // yet.
+  absl::StatusOr<MappedMemory> Of(Transport& transport, const Op& loan);
+  // Internal if a lent block of this worker does not lie where the others look for it.
+  absl::Status Check(Transport& transport, const MemoryBlock& own, const std::byte* data);
+
+ private:
+  struct Place {
+    MemoryUse use;
+    size_t offset;
+    size_t bytes;
+  };
+  absl::StatusOr<MappedMemory> At(Transport& transport, const LentBlock& lent);
+  const Place& PlaceOf(const LentBlock& lent);
+
+  const Plan& plan_;
+  std::map<WorkerId, std::map<MemoryBlock, Place>> places_;        // by home
+  std::map<std::pair<WorkerId, MemoryUse>, MappedMemory> mapped_;  // those that are known
 };
 
 }  // namespace ringzero

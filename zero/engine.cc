@@ -14,7 +14,6 @@
 #include "zero/blame.h"
 #include "zero/block_memory.h"
 #include "zero/engine/executor.h"
-#include "zero/engine/flight.h"
 #include "zero/engine/gate.h"
 #include "zero/engine/messages.h"
 #include "zero/engine/norms.h"
@@ -22,9 +21,7 @@
 #include "zero/engine/sums.h"
 #include "zero/engine/updates.h"
 #include "zero/engine/waits.h"
-#include "zero/lent_memory.h"
 #include "zero/optimizer_state.h"
-#include "zero/owned_stages.h"
 #include "zero/update/optimizer_options.h"
 
 namespace ringzero {

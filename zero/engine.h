@@ -32,15 +32,12 @@
 #include "base/buffer.h"
 #include "base/ids.h"
 #include "p2p/transport.h"
-#include "sharding/memory_forecast.h"
+#include "sharding/block_table.h"
 #include "sharding/plan.h"
-#include "sharding/verify.h"
-#include "zero/beginning.h"
+#include "zero/engine_options.h"
 #include "zero/flight_record.h"
 #include "zero/flight_recorder.h"
 #include "zero/layout.h"
-#include "zero/op_costs.h"
-#include "zero/optimizer.h"
 
 namespace ringzero {
 
@@ -58,19 +55,6 @@ using StageGradient = std::vector<GradientPart>;
 struct StageCopy {
   StageId stage;
   SharedBuffer parameters;
-};
-
-// What the program wants computed next.
-struct LapTask {
-  enum class Kind { kTrain, kEvaluate, kCollect, kDone };
-  Kind kind = Kind::kDone;
-  Iteration iteration{0};  // kTrain: t. kEvaluate, kCollect: e, the version θ_e
-  Lap lap{0};
-  int micro_batch = 0;  // l·N + w: its number within the iteration (or the evaluation)
-  // kTrain: how many samples it must have; nothing: the plan does not count them.
-  std::optional<int64_t> samples;
-  // Then SkipMicroBatch stands for all of it.
-  bool missing() const { return samples == 0; }
 };
 
 // What one stage needs in an evaluation: parameters (tied ones already held) and running
@@ -107,49 +91,6 @@ struct EngineStats {
   int64_t operations_known = 0;  // of the program at once, at their most
   // What it has allocated, each category at its most so far.
   MemoryBytes memory;
-};
-
-// A stage's gradient in one micro-batch.
-struct OverflowPlace {
-  Iteration iteration{0};
-  StageId stage{0};
-  int micro_batch = 0;  // within the iteration, l·N + w
-  friend bool operator==(const OverflowPlace&, const OverflowPlace&) = default;
-};
-
-struct EngineOptions {
-  Plan plan;                       // window resolved
-  std::optional<PlanProof> proof;  // of the plan; without, Create verifies it
-  WorkerId self{0};
-  std::unique_ptr<Transport> transport;
-  std::vector<StageLayout> layouts;  // by stage
-  OptimizerOptions optimizer;
-  // What gradients are multiplied by (LossScaleOf); updates divide by it. A dynamic one needs
-  // plan.skip_overflows.
-  LossScaleOptions loss_scale;
-  uint64_t seed = 0;  // of the random numbers that round sums
-  // Fills the first version, in fp32, of a stage whose masters this worker has; called by Create, in
-  // stage order.
-  std::function<absl::Status(StageId, std::byte* parameters)> initialize;
-  // Where parameters lie that do not travel: without exchange, and in stage 0 of ZeRO; null: on the
-  // heap.
-  std::function<absl::StatusOr<Buffer>(size_t bytes)> parameter_memory;
-  Beginning beginning;  // where plan.first_iteration > 0
-  // Fills the first running statistics of a stage; called on worker 0 only.
-  std::function<absl::Status(StageId, std::byte* statistics)> initialize_statistics;
-  int metrics_count = 0;        // doubles in each micro-batch's report
-  bool gradient_norms = false;  // updates count squares for GradientSquares
-  // Worker 0: an iteration's (or evaluation's) folded metrics; on an engine thread, in order.
-  std::function<void(Iteration, LapTask::Kind, const std::vector<double>&)> on_report;
-  std::chrono::milliseconds wait_timeout{std::chrono::minutes(10)};
-  FlightRecorderOptions recorder;
-  OpCosts* costs = nullptr;    // counts what operations take; outlives the engine
-  double update_slowness = 1;  // for measuring: every update takes so many times as long, asleep
-  // For tests: after these micro-batches' gradients the first value of a stage's sum is infinite.
-  std::vector<OverflowPlace> overflows;
-  // Called once, at the error that ends the run here, on any thread, with the engine's lock held:
-  // it must not block, nor call the engine.
-  std::function<void()> on_failure;
 };
 
 class Engine {

@@ -6,8 +6,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "sharding/free_window.h"
 #include "sharding/partition.h"
+#include "sharding/simulate.h"
 #include "sharding/verify.h"
 #include "zero/optimizer_state.h"
 

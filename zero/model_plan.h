@@ -53,12 +53,12 @@ struct PlanRequest {
   std::vector<int> boundaries;  // first layer of each stage, when given by hand (stages must agree)
   enum class Balance { kCost, kBytes } balance = Balance::kCost;
   int micro_batch = 1;  // samples; costs are per micro-batch
-  // Samples of an epoch, if its last, incomplete batch is trained on (sharding/samples.h); 0: every
+  // Samples of an epoch, if its last, incomplete batch is trained on (sharding/schedule.h); 0: every
   // micro-batch is full.
   int64_t epoch_samples = 0;
   int window = 0;  // 0: chosen
   // Workers share memory (shm, local). Where they lend nothing, a chosen window is as large as the step
-  // needs (sharding/free_window.h).
+  // needs (sharding/simulate.h).
   bool one_host = false;
   // And lend it (sharding/loans.h). Payload that has checksums, or is to be damaged, is not lent.
   bool lends = true;

@@ -28,7 +28,7 @@ namespace ringzero {
 
 struct UpdateInput {
   int64_t iteration = 0;  // from 0: what the rate depends on
-  double divisor = 1;     // N·K, or what an incomplete batch has instead (sharding/samples.h)
+  double divisor = 1;     // N·K, or what an incomplete batch has instead (sharding/schedule.h)
   double loss_scale = 1;
   float clip = 1;             // of the gradient's norm (gradient_norm.h)
   const std::byte* theta;     // θ_t, in the stage's layout of masters

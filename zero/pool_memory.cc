@@ -10,7 +10,7 @@
 #include "p2p/shm/shm_rings.h"
 #include "sharding/block_table.h"
 #include "sharding/program.h"
-#include "zero/lent_memory.h"
+#include "zero/block_memory.h"
 #include "zero/transport_needs.h"
 
 namespace ringzero {

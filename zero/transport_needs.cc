@@ -5,7 +5,7 @@
 
 #include "base/status.h"
 #include "sharding/block_table.h"
-#include "zero/lent_memory.h"
+#include "zero/block_memory.h"
 
 namespace ringzero {
 

@@ -19,9 +19,9 @@
 #include "sharding/operands.h"
 #include "sharding/program.h"
 #include "sharding/verify.h"
-#include "zero/lent_memory.h"
+#include "zero/block_memory.h"
+#include "zero/engine/executor.h"
 #include "zero/message_key.h"
-#include "zero/program_state.h"
 #include "zero/transport_needs.h"
 
 namespace ringzero {

@@ -29,9 +29,9 @@
 #include "integrations/torch/pass_memory.h"
 #include "p2p/launch/launcher.h"
 #include "sharding/block_table.h"
-#include "sharding/free_window.h"
 #include "sharding/program.h"
 #include "sharding/render.h"
+#include "sharding/simulate.h"
 #include "zero/optimizer_state.h"
 #include "zero/transport_needs.h"
 

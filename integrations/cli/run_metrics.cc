@@ -20,7 +20,7 @@
 #include "base/status.h"
 #include "integrations/cli/plan_run.h"
 #include "sharding/render.h"
-#include "sharding/samples.h"
+#include "sharding/schedule.h"
 
 namespace ringzero {
 namespace {

@@ -30,8 +30,8 @@
 #include "integrations/cli/provenance.h"
 #include "integrations/sight/metrics.h"
 #include "integrations/sight/pace.h"
+#include "sharding/block_table.h"
 #include "sharding/cost_profile.h"
-#include "sharding/memory_forecast.h"
 #include "sharding/plan.h"
 #include "zero/engine.h"
 

@@ -21,7 +21,7 @@
 #include "base/files.h"
 #include "base/status.h"
 #include "p2p/unique_fd.h"
-#include "sharding/predicted_events.h"
+#include "sharding/simulate.h"
 #include "zero/flight_clock.h"
 
 namespace ringzero {

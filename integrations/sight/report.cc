@@ -16,9 +16,8 @@
 #include "base/status.h"
 #include "integrations/sight/chrome_trace.h"
 #include "sharding/block_table.h"
-#include "sharding/memory_forecast.h"
-#include "sharding/predicted_events.h"
 #include "sharding/render.h"
+#include "sharding/simulate.h"
 #include "zero/flight_clock.h"
 
 namespace ringzero {

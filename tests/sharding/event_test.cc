@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "sharding/predicted_events.h"
+#include "sharding/simulate.h"
 #include "tests/sharding/event_rules.h"
 #include "tests/sharding/test_plans.h"
 #include "tests/support/status_matchers.h"

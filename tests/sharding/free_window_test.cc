@@ -1,6 +1,4 @@
 // Windows with which messages hardly hold each other up.
-#include "sharding/free_window.h"
-
 #include <gtest/gtest.h>
 
 #include <utility>
@@ -8,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "sharding/cost_profile.h"
 #include "sharding/schedule.h"
+#include "sharding/simulate.h"
 #include "sharding/verify.h"
 #include "tests/sharding/test_plans.h"
 #include "tests/support/status_matchers.h"

@@ -10,10 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "sharding/block_table.h"
 #include "sharding/cost_profile.h"
-#include "sharding/free_window.h"
-#include "sharding/lent_uses.h"
-#include "sharding/meaning.h"
+#include "sharding/simulate.h"
 #include "sharding/verify.h"
+#include "sharding/wait_graph.h"
 #include "tests/sharding/test_plans.h"
 #include "tests/support/status_matchers.h"
 

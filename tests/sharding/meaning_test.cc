@@ -1,5 +1,4 @@
 // One run on symbols refuses every program that means something else.
-#include "sharding/meaning.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,9 +1,8 @@
 // The forecast of plans whose answers can be counted by hand.
-#include "sharding/memory_forecast.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "sharding/block_table.h"
 #include "tests/support/status_matchers.h"
 
 namespace ringzero {

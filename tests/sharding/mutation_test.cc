@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "sharding/label.h"
-#include "sharding/meaning.h"
 #include "sharding/simulate.h"
 #include "sharding/verify.h"
 #include "tests/sharding/test_plans.h"

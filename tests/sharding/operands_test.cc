@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "sharding/hazards.h"
 #include "sharding/kinds.h"
 #include "sharding/link.h"
 #include "sharding/schedule.h"

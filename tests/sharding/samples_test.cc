@@ -1,11 +1,10 @@
 // How an epoch's samples are dealt to micro-batches.
-#include "sharding/samples.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <vector>
 
+#include "sharding/schedule.h"
 #include "tests/sharding/test_plans.h"
 #include "tests/support/status_matchers.h"
 

@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "sharding/predicted_events.h"
 #include "sharding/program.h"
+#include "sharding/simulate.h"
 #include "sharding/verify.h"
 #include "tests/p2p/temporary_folder.h"
 #include "tests/support/status_matchers.h"

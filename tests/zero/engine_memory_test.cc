@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "sharding/memory_forecast.h"
+#include "sharding/block_table.h"
 #include "sharding/verify.h"
 #include "tests/support/status_matchers.h"
 #include "tests/zero/toy_ring.h"

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "sharding/memory_forecast.h"
+#include "sharding/block_table.h"
 #include "sharding/schedule.h"
 #include "tests/support/status_matchers.h"
 #include "tests/zero/expect_toy_bits.h"

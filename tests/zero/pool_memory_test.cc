@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "absl/strings/match.h"
-#include "sharding/memory_forecast.h"
+#include "sharding/block_table.h"
 #include "sharding/verify.h"
 #include "tests/support/status_matchers.h"
 #include "tests/zero/toy_ring.h"

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "sharding/memory_forecast.h"
+#include "sharding/block_table.h"
 #include "sharding/plan.h"
 #include "tests/p2p/transports.h"
 #include "zero/engine.h"

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "sharding/samples.h"
+#include "sharding/schedule.h"
 
 namespace ringzero {
 

@@ -19,7 +19,6 @@
 #include "zero/block_memory.h"
 #include "zero/engine/executor.h"
 #include "zero/engine/norms.h"
-#include "zero/lent_memory.h"
 
 namespace ringzero {
 

@@ -13,8 +13,9 @@
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/status.h"
-#include "sharding/samples.h"
+#include "sharding/schedule.h"
 #include "zero/blame.h"
+#include "zero/engine/updates.h"
 #include "zero/gradient_norm.h"
 
 namespace ringzero {

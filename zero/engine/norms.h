@@ -23,9 +23,19 @@
 #include "zero/engine/sums.h"
 #include "zero/engine/waits.h"
 #include "zero/loss_scale.h"
-#include "zero/owned_stages.h"
 
 namespace ringzero {
+
+class OwnedStages;
+
+// What an update needs to know besides its sum.
+struct UpdateTerms {
+  double loss_scale = 1;
+  float clip = 1;      // of the gradient's norm (gradient_norm.h)
+  int64_t number = 0;  // updates made before: what the rate depends on
+  // Nothing is updated: θ_{t+1} is θ_t, and the optimizer's state stays (no count either).
+  bool skipped = false;
+};
 
 class Norms {
  public:

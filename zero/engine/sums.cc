@@ -10,7 +10,7 @@
 
 #include "base/check.h"
 #include "base/status.h"
-#include "sharding/samples.h"
+#include "sharding/schedule.h"
 #include "zero/gradient_sum.h"
 #include "zero/update/kernels.h"
 

@@ -1,15 +1,170 @@
 // Updates and copies of sums and states.
 #include "zero/engine/updates.h"
 
+#include <algorithm>
+#include <cstring>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "base/status.h"
+#include "sharding/label.h"
+#include "sharding/operands.h"
+#include "sharding/schedule.h"
+#include "zero/engine_options.h"
 #include "zero/gradient_sum.h"
 #include "zero/optimizer_state.h"
 #include "zero/slowed_update.h"
+#include "zero/update/kernels.h"
 
 namespace ringzero {
+namespace {
+
+// Masters as they travel.
+void RoundParameters(const StageLayout& layout, const std::byte* masters, std::byte* version) {
+  for (const ParameterSpec& spec : layout.parameters) {
+    NarrowPass(WireTypeOf(layout.parameter_type),
+               reinterpret_cast<const float*>(masters + spec.master_offset_bytes),
+               reinterpret_cast<uint16_t*>(version + spec.offset_bytes), spec.numel);
+  }
+}
+
+// What a block holds that an update writes: a version, or a prediction.
+int64_t MadeStamp(const Instruction& update, const Use& use) {
+  const int t = update.iteration.value;
+  return StampOf(use.role == Role::kPrediction ? Prediction(t + 2) : Version(t + 1));
+}
+
+bool IsWritten(const Use& use) {
+  return use.role == Role::kMade || use.role == Role::kMasters || use.role == Role::kPrediction;
+}
+
+}  // namespace
+
+PendingUpdate::PendingUpdate(const Op& op, const StageLayout& layout, StageOptimizer* optimizer,
+                             double divisor, const UpdateTerms& terms, Memory memory)
+    : stage_(op.stage),
+      iteration_(op.iteration),
+      layout_(layout),
+      optimizer_(optimizer),
+      divisor_(divisor),
+      terms_(terms),
+      memory_(std::move(memory)) {}
+
+void PendingUpdate::CarryOver() {
+  const int64_t bytes = layout_.master_bytes > 0 ? layout_.master_bytes : layout_.parameter_bytes;
+  if (memory_.theta != memory_.out) {
+    std::memcpy(memory_.out, memory_.theta, static_cast<size_t>(bytes));
+  }
+  if (memory_.wire != nullptr) RoundParameters(layout_, memory_.out, memory_.wire);
+}
+
+bool PendingUpdate::Step() {
+  if (terms_.skipped) {
+    CarryOver();
+    return false;
+  }
+  const UpdateInput input{.iteration = terms_.number,
+                          .divisor = divisor_,
+                          .loss_scale = terms_.loss_scale,
+                          .clip = terms_.clip,
+                          .theta = memory_.theta,
+                          .sum = memory_.sum,
+                          .wire = memory_.wire,
+                          .predicted = memory_.predicted,
+                          .scratch = memory_.scratch};
+  if (next_block_ == 0) optimizer_->Begin(input);
+  const std::vector<UpdateBlock>& blocks = optimizer_->blocks();
+  if (next_block_ < blocks.size() && counts_squares_) {
+    squares_ += optimizer_->SumOfSquares(blocks[next_block_], input);
+  }
+  if (next_block_ < blocks.size()) {
+    optimizer_->Block(blocks[next_block_], input, memory_.out);
+  }
+  return ++next_block_ < blocks.size();
+}
+
+absl::Status OwnedStages::InitializeVersions(StageId stage, const EngineOptions& options) {
+  const StageLayout& layout = layouts_[stage.value];
+  const std::vector<Version> labels = FirstVersions(plan_, stage);
+  const MemoryBlock newest = VersionBlock(plan_, stage, labels[0]);
+  const MemoryBlock apart = MastersBlock(plan_, stage, labels[0]);
+  std::byte* const version = blocks_.Write(newest);
+  std::byte* const masters = blocks_.Write(apart);
+  if (options.initialize) RZ_RETURN_IF_ERROR(options.initialize(stage, masters));
+  if (options.initialize && masters != version) RoundParameters(layout, masters, version);
+  for (const MemoryBlock& block : {newest, apart}) blocks_.StampAt(block).Set(StampOf(labels[0]));
+  for (size_t i = 1; i < labels.size(); ++i) {
+    const MemoryBlock block = VersionBlock(plan_, stage, labels[i]);
+    std::byte* const other = blocks_.Write(block);
+    if (plan_.first_iteration > 0) {
+      RZ_RETURN_IF_ERROR(options.beginning.version(stage, labels[i], other));
+    } else {
+      std::memcpy(other, version, static_cast<size_t>(layout.parameter_bytes));
+    }
+    blocks_.StampAt(block).Set(StampOf(labels[i]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OwnedStages::Initialize(StageId stage, const EngineOptions& options) {
+  const StageLayout& layout = layouts_[stage.value];
+  if (layout.parameter_bytes > 0) RZ_RETURN_IF_ERROR(InitializeVersions(stage, options));
+  if (layout.sum_bytes == 0 || !plan_.exchange) return absl::OkStatus();
+  const MemoryBlock state{.kind = BlockKind::kState, .stage = stage};
+  std::span<std::byte> moments;
+  if (blocks_.Has(state)) moments = blocks_.Bytes(state);
+  Stage& owned = stages_[stage.value];
+  owned.optimizer = std::make_unique<StageOptimizer>(options.optimizer, layout, moments);
+  const auto scratch = static_cast<size_t>(owned.optimizer->scratch_bytes());
+  if (scratch > static_cast<size_t>(scratch_bytes())) scratch_ = MakeHeapBuffer(scratch);
+  if (plan_.first_iteration == 0) return absl::OkStatus();
+  const StateLayout shown = StateLayout::Make(options.optimizer, layout);
+  Buffer saved = MakeHeapBuffer(static_cast<size_t>(shown.bytes));
+  RZ_RETURN_IF_ERROR(options.beginning.state(stage, saved.data()));
+  PutState(shown, saved.data(), *owned.optimizer);
+  return absl::OkStatus();
+}
+
+std::unique_ptr<PendingUpdate> OwnedStages::BeginUpdate(const Instruction& update,
+                                                        const UpdateTerms& terms,
+                                                        const std::byte* sum) {
+  PendingUpdate::Memory memory{.scratch = scratch_ ? scratch_.data() : nullptr, .sum = sum};
+  std::byte* made = nullptr;
+  std::byte* masters = nullptr;
+  for (const Use& use : update.uses) {
+    if (IsWritten(use)) blocks_.StampAt(use.block).Set(Stamp::kBeingWritten);
+    if (use.role == Role::kBefore) memory.theta = blocks_.Read(use.block);
+    if (use.role == Role::kMade) made = blocks_.Write(use.block);
+    if (use.role == Role::kMasters) masters = blocks_.Write(use.block);
+    if (use.role == Role::kPrediction) memory.predicted = blocks_.Write(use.block);
+  }
+  memory.out = masters != nullptr ? masters : made;
+  if (masters != nullptr) memory.wire = made;
+  if (memory.theta == nullptr) memory.theta = memory.out;
+  return std::make_unique<PendingUpdate>(
+      update, layouts_[update.stage.value], stages_.at(update.stage.value).optimizer.get(),
+      DivisorOf(plan_, update.iteration), terms, std::move(memory));
+}
+
+void OwnedStages::EndUpdate(const PendingUpdate& update, const Instruction& op) {
+  for (const Use& use : op.uses) {
+    if (IsWritten(use)) blocks_.StampAt(use.block).Set(MadeStamp(op, use));
+  }
+  if (!update.counts_squares_) return;
+  const double divisor = update.divisor_ * update.terms_.loss_scale;
+  std::map<int, double>& squares = stages_.at(update.stage_.value).squares;
+  const int iteration = update.iteration_.value;
+  squares[iteration] = update.squares_ / divisor / divisor;
+  squares.erase(squares.begin(), squares.lower_bound(iteration - 2));
+}
+
+double OwnedStages::GradientSquares(StageId stage, Iteration iteration) const {
+  const auto owned = stages_.find(stage.value);
+  if (owned == stages_.end()) return 0;
+  const auto squares = owned->second.squares.find(iteration.value);
+  return squares == owned->second.squares.end() ? 0 : squares->second;
+}
 
 using Writer = Executor::Writer;
 

@@ -7,13 +7,108 @@
 #ifndef RINGZERO_ZERO_ENGINE_UPDATES_H_
 #define RINGZERO_ZERO_ENGINE_UPDATES_H_
 
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/buffer.h"
+#include "sharding/block.h"
+#include "sharding/plan.h"
 #include "zero/block_memory.h"
 #include "zero/engine/executor.h"
 #include "zero/engine/norms.h"
 #include "zero/engine/sums.h"
-#include "zero/owned_stages.h"
+#include "zero/layout.h"
+#include "zero/optimizer.h"
 
 namespace ringzero {
+
+// An update under way: reads θ_t and the sum, writes `out`.
+class PendingUpdate {
+ public:
+  struct Memory {
+    const std::byte* theta = nullptr;  // masters
+    std::byte* out = nullptr;          // masters; in place: `theta` itself
+    std::byte* wire = nullptr;         // the version that travels, where masters are apart
+    std::byte* predicted = nullptr;    // null: nothing is
+    std::byte* scratch = nullptr;      // scratch_bytes(), of no other update under way
+    const std::byte* sum = nullptr;
+  };
+  PendingUpdate(const Op& op, const StageLayout& layout, StageOptimizer* optimizer, double divisor,
+                const UpdateTerms& terms, Memory memory);
+  // Sums the squares of the gradients, too, each block before it is updated with.
+  void CountSquares() { counts_squares_ = true; }
+  // One block; false when that was the last.
+  bool Step();
+
+ private:
+  friend class OwnedStages;
+  void CarryOver();
+  const StageId stage_;
+  const Iteration iteration_;
+  const StageLayout& layout_;
+  StageOptimizer* optimizer_;
+  double divisor_;
+  UpdateTerms terms_;
+  Memory memory_;
+  size_t next_block_ = 0;
+  bool counts_squares_ = false;
+  double squares_ = 0;  // of the undivided sum, so far
+};
+
+// Updates of the stages that this worker owns (in stage 0 of ZeRO: of all, its own
+// replica). The blocks that an update reads and writes are those that its operation names.
+//
+//   std::unique_ptr<PendingUpdate> update = owned.BeginUpdate(op, terms, sum);
+//   while (update->Step()) {}
+//   owned.EndUpdate(*update, op);                      // the next version is there
+//
+// cdp rules: θ_{t+1} is written over θ_{t-1}; dp: over θ_t, in place; so too with predictions, and
+// that of θ_{t+2} over that of θ_t. θ_{-1} is θ_0, and the predictions of θ_0 and θ_1 are equal to
+// it. Where what travels is not fp32, versions are as it travels, by the same rule, and fp32 masters
+// are apart. Thread-safety: the engine's mutex guards all calls except PendingUpdate::Step.
+class OwnedStages {
+ public:
+  // All of them must outlive this.
+  OwnedStages(const Plan& plan, const std::vector<StageLayout>& layouts, BlockMemory& blocks)
+      : plan_(plan), layouts_(layouts), blocks_(blocks) {}
+
+  // The first version of `stage`, what is read instead of it, and the optimizer's first state, in
+  // blocks that are allocated. `options` fills them; without `options.initialize`: zeros.
+  absl::Status Initialize(StageId stage, const EngineOptions& options);
+
+  std::unique_ptr<PendingUpdate> BeginUpdate(const Instruction& update, const UpdateTerms& terms,
+                                             const std::byte* sum);
+  // After its last Step.
+  void EndUpdate(const PendingUpdate& update, const Instruction& op);
+
+  // The squared norm of the averaged gradient that made version t + 1 of `stage`, if that update
+  // counted squares, and was one of the last three; else 0.
+  double GradientSquares(StageId stage, Iteration iteration) const;
+
+  int64_t scratch_bytes() const { return scratch_ ? static_cast<int64_t>(scratch_.size()) : 0; }
+  // Of a stage with something to train, owned by this worker. It stays where it is.
+  const StageOptimizer& optimizer(StageId stage) const {
+    return *stages_.at(stage.value).optimizer;
+  }
+  void Clear() { stages_.clear(); }
+
+ private:
+  struct Stage {
+    std::unique_ptr<StageOptimizer> optimizer;
+    std::map<int, double> squares;  // by iteration
+  };
+
+  const Plan& plan_;
+  const std::vector<StageLayout>& layouts_;
+  BlockMemory& blocks_;
+  std::map<int, Stage> stages_;  // those that train
+  absl::Status InitializeVersions(StageId stage, const EngineOptions& options);
+
+  Buffer scratch_;  // of the update under way: there is one at a time
+};
 
 class Updates {
  public:
