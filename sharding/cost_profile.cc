@@ -88,10 +88,8 @@ absl::StatusOr<StepForecast> ForecastStep(const Plan& plan, const SimulationOpti
 }
 
 absl::StatusOr<StepForecast> ForecastStep(const ShortRun& short_run,
-                                          const SimulationOptions& given) {
+                                          const SimulationOptions& speed) {
   const Plan& plan = short_run.plan();
-  SimulationOptions speed = given;
-  speed.counts_held = false;
   // Begin and end differ. Where iterations are soon alike, one from the middle of a short run does.
   RZ_ASSIGN_OR_RETURN(Simulation run, short_run.Simulate(speed));
   int first = ShortRun::kMiddle, count = 1;

@@ -146,12 +146,11 @@ std::string Traffic(const Plan& plan) {
 absl::StatusOr<std::string> Simulated(const ShortRun& run) {
   constexpr int kIterations = 8;
   const Plan& plan = run.plan();
-  const SimulationOptions free_messages{.counts_held = false};
-  RZ_ASSIGN_OR_RETURN(Simulation simulation, run.Simulate(free_messages));
+  RZ_ASSIGN_OR_RETURN(Simulation simulation, run.Simulate({}));
   // Where iterations are soon alike, the others are as one from the middle.
   int more = kIterations - ShortRun::kIterations;
   if (!simulation.is_steady) {
-    RZ_ASSIGN_OR_RETURN(simulation, run.SimulateLonger(kIterations, free_messages));
+    RZ_ASSIGN_OR_RETURN(simulation, run.SimulateLonger(kIterations, {}));
     more = 0;
   }
   const WorkerTimes& middle = simulation.iterations[ShortRun::kMiddle];

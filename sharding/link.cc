@@ -44,9 +44,10 @@ class Linker::State {
           return FailedPrecondition("\"", ToString(linked.op), "\": what lies in ",
                                     ToString(use.block), " does not come before it");
         }
-        Note(op, use, from, linked);
+        const bool copy = use.role == Role::kSource && CarriesParameters(op.channel);
+        if (use.role == Role::kParameters || copy) NoteRead(op, use, linked);
       } else if (op.kind == OpKind::kRelease) {
-        NoteRead(op, use, from, linked);
+        NoteRead(op, use, linked);
       }
     }
     Before before = hazards_.Append(op, linked.uses);
@@ -67,47 +68,8 @@ class Linker::State {
     }
   }
 
-  // Whether the contents of an operand are needed by no other operation from now on.
-  bool Takes(const Op& op, const Use& use) const {
-    if (use.how == How::kWrite) return false;
-    switch (use.role) {
-      case Role::kSum:
-        if (op.kind == OpKind::kSquares) return plan_.takes_sums();
-        return op.kind == OpKind::kUpdate || use.how == How::kReadWrite;
-      case Role::kStatistics:
-        // After the run's last micro-batch no other worker takes them over.
-        return use.how == How::kReadWrite || op.iteration.value == plan_.iterations;
-      case Role::kFold: return true;
-      case Role::kKept: return op.kind == OpKind::kCollect;
-      case Role::kSource:
-        return op.channel == Channel::kSum || op.channel == Channel::kRetire ||
-               op.channel == Channel::kBuffers || op.channel == Channel::kMetrics ||
-               op.channel == Channel::kReports || op.channel == Channel::kStates;
-      default: return false;
-    }
-  }
-
-  // What the ring's graph and the simulation ask of an operand that operation `from` has left.
-  void Note(const Instruction& op, const Use& use, int64_t from, LinkedOp& linked) {
-    const bool copy = use.role == Role::kSource && CarriesParameters(op.channel);
-    if (use.role == Role::kParameters || copy) {
-      NoteRead(op, use, from, linked);
-    } else if (Takes(op, use)) {
-      linked.takes = from == kInitial ? kNoOp : from;
-      if (op.kind == OpKind::kSnapshot) linked.snapshot = from;
-    } else if (use.role == Role::kSum || use.role == Role::kSnapshot ||
-               use.role == Role::kStatistics ||
-               (op.kind == OpKind::kKeep && use.role == Role::kState)) {
-      linked.snapshot = from;
-    } else if (op.channel == Channel::kFinished || op.channel == Channel::kSnapshots) {
-      linked.snapshot = from;
-    }
-  }
-
-  void NoteRead(const Instruction& op, const Use& use, int64_t from, LinkedOp& linked) {
-    const BlockKind kind = use.block.kind;
-    Read read{.block = use.block, .op = from};
-    read.held = kind == BlockKind::kHeld || kind == BlockKind::kHeldPrediction;
+  void NoteRead(const Instruction& op, const Use& use, LinkedOp& linked) {
+    Read read{.block = use.block};
     read.stage = StageOfRead(op, linked.reads.size());
     read.version = read.stage == op.stage ? op.version : VersionOf(op, read.stage);
     linked.reads.push_back(read);

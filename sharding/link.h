@@ -32,8 +32,6 @@ struct Read {
   StageId stage;
   Version version;
   MemoryBlock block;
-  int64_t op = kInitial;  // the kReceive or kUpdate that brings it
-  bool held = false;      // it is there until its kRelease (stages 1 and 2 of ZeRO)
 };
 
 struct LinkedOp {
@@ -42,11 +40,6 @@ struct LinkedOp {
   std::vector<int64_t> after;  // must be done; ascending, no duplicates
   int64_t behind = kNoOp;      // the message before it on its channel: must have begun
   std::vector<Read> reads;     // parameters: its own stage first, then stages tied to it
-  int64_t takes = kNoOp;  // the operation whose result (sum, statistics, metrics) it takes over
-  // What it reads and leaves where it is. kEvaluate, kCollect, kSend of snapshots: the statistics;
-  // kKeep, kSquares (which does not take it), kSend of finished sums: the complete sum; kKeep: or
-  // the update whose state it is.
-  int64_t snapshot = kNoOp;
 };
 
 // Not thread-safe. FailedPrecondition, naming the operation, when something that it needs does not

@@ -32,11 +32,7 @@ absl::Status LinkPart(std::span<const Instruction> part, int base, int first, Li
     to.uses = from.uses;
     for (const int64_t after : from.after) to.after.push_back(shift(after));
     to.behind = shift(from.behind);
-    for (const Read& read : from.reads) {
-      to.reads.push_back({read.stage, read.version, shift(read.op), read.held});
-    }
-    to.takes = shift(from.takes);
-    to.snapshot = shift(from.snapshot);
+    for (const Read& read : from.reads) to.reads.push_back({read.stage, read.version});
   }
   return absl::OkStatus();
 }
@@ -123,35 +119,6 @@ absl::Status JoinMessages(LinkedRing& ring) {
     }
   }
   return absl::OkStatus();
-}
-
-// What needs the contents of a slot: readers of its copy, and the delivery of what is passed on.
-void FindFrees(LinkedRing& ring) {
-  ring.frees.resize(ring.count());
-  std::vector<int> result_of(ring.count(),
-                             -1);  // of what works in place: the receive that it works in
-  const auto is_receive = [&ring](int i) { return i >= 0 && ring.op(i).kind == OpKind::kReceive; };
-  for (int i = 0; i < ring.count(); ++i) {
-    const RingOp& linked = ring.ops[i];
-    const int freed_by = linked.kind == OpKind::kSend ? ring.partner[i] : i;
-    for (const RingRead& read : linked.reads) {
-      const bool stays = read.held && IsCompute(linked.kind);
-      if (is_receive(read.op) && !stays) ring.frees[read.op].push_back(freed_by);
-    }
-    if (linked.snapshot >= 0 && linked.kind == OpKind::kSend) {
-      const int slot = is_receive(linked.snapshot) ? linked.snapshot : result_of[linked.snapshot];
-      if (slot >= 0) ring.frees[slot].push_back(freed_by);
-    }
-    if (linked.takes < 0) continue;
-    const int slot = is_receive(linked.takes) ? linked.takes : result_of[linked.takes];
-    const bool works_in_place = linked.kind == OpKind::kAdd || linked.kind == OpKind::kApply ||
-                                linked.kind == OpKind::kFold;
-    if (works_in_place) {
-      result_of[i] = slot;
-    } else if (slot >= 0 && ring.op(slot).channel != Channel::kBuffers) {
-      ring.frees[slot].push_back(freed_by);
-    }
-  }
 }
 
 void AddAfter(RingOp& op, int before) {
@@ -272,7 +239,6 @@ void LinkedRing::Finish(const Plan& plan) {
   window = plan.window > 0 ? plan.window : LeastWindow(plan);
   for (MessageQueue& queue : queues) queue.words = IsWord(ops[queue.sends[0]]);
   WaitForDeliveries(*this);
-  FindFrees(*this);
   FindSumMemory(*this);
   FindHorizons(plan, *this);
 }

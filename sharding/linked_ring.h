@@ -42,14 +42,11 @@ inline constexpr int kSmallRing = 10'000;
 struct RingRead {
   StageId stage;
   Version version;
-  int op = kInitial;
-  bool held = false;
 };
 struct RingOp : Op {
   NumberedUses uses;
   bool loan = false;
   int worker = 0;
-  int takes = kNoOp, snapshot = kNoOp;
   int behind = kNoOp;  // as in LinkedOp
   // A send counts as done when it has begun. What waits for its end waits for its receive instead.
   // Besides what Link says: of a backward that begins a sum, what its add waits for; and the end of
@@ -87,8 +84,6 @@ struct LinkedRing {
   std::vector<int> partner;  // of a send its receive and the reverse; -1 for all else
   std::vector<MessageQueue> queues;
   int window = 0;  // with which blocks are named
-  // Of a receive: what must be done until its slot holds nothing that is needed.
-  std::vector<absl::InlinedVector<int, 2>> frees;
 
   int count() const { return static_cast<int>(ops.size()); }
   const Op& op(int i) const { return ops[i]; }
@@ -102,7 +97,7 @@ struct LinkedRing {
   // head.
   std::string Describe(int i) const;
 
-  // Joined alone, without links: `after`, `takes` and all that follows from them are empty. The
+  // Joined alone, without links: `after` and all that follows from them are empty. The
   // error of CheckWholeRun. FailedPrecondition, naming worker, line and operation, if sends and
   // receives do not match one to one and in order with equal names.
   static absl::StatusOr<LinkedRing> Join(const Plan& plan, std::vector<Program> programs);

@@ -1,4 +1,4 @@
-// Reads waits, holdings and bytes off the timeline of a run.
+// Reads waits and bytes off the timeline of a run.
 #include "sharding/simulate.h"
 
 #include <algorithm>
@@ -25,13 +25,6 @@ int LastCause(const LinkedRing& ring, const Timeline& times, int i) {
     if (times.end[after] > times.end[cause]) cause = after;
   }
   return cause;
-}
-
-// When what a receive has brought is needed no more.
-int64_t FreeTick(const LinkedRing& ring, const Timeline& times, int receive) {
-  int64_t tick = times.end[receive];
-  for (const int free : ring.frees[receive]) tick = std::max(tick, times.end[free]);
-  return tick;
 }
 
 absl::Status CheckOptions(const Plan& plan, const SimulationOptions& options) {
@@ -62,10 +55,6 @@ class Tally {
     result_.steady_iteration_ticks = SteadyIteration();
     CountMessages();
     CountActivations();
-    if (!options.counts_held) return std::move(result_);
-    for (int i = 0; i < ring_.count(); ++i) CountHeld(i);
-    CountVersions();
-    MakeSamples();
     return std::move(result_);
   }
 
@@ -132,10 +121,6 @@ class Tally {
     return static_cast<double>(ends[last] - ends[from]) / (last - from);
   }
 
-  static bool IsSum(Channel channel) {
-    return channel == Channel::kSum || channel == Channel::kRetire || channel == Channel::kFinished;
-  }
-
   // Metrics, norms and tokens count as 0.
   int64_t BytesOf(const Op& message) const {
     switch (message.channel) {
@@ -163,62 +148,10 @@ class Tally {
     for (const auto& [key, bytes] : channels) result_.channels.push_back(bytes);
   }
 
-  void Change(int64_t tick, int worker, int64_t Held::*what, int64_t by) {
-    Held& change = changes_[{tick, worker}];
-    change.*what += by;
-  }
-  void Hold(int worker, int64_t Held::*what, int64_t bytes, std::pair<int64_t, int64_t> ticks) {
-    Change(ticks.first, worker, what, bytes);
-    if (ticks.second >= 0) Change(ticks.second, worker, what, -bytes);
-  }
-
-  void CountHeld(int i) {
-    const Op& op = ring_.op(i);
-    const int worker = ring_.worker_of(i);
-    if (op.kind == OpKind::kReceive) {
-      const std::pair<int64_t, int64_t> ticks{times_.end[i], FreeTick(ring_, times_, i)};
-      if (CarriesParameters(op.channel)) {
-        Hold(worker, &Held::copies_bytes, BytesOf(op), ticks);
-      } else if (IsSum(op.channel)) {
-        Hold(worker, &Held::sums_bytes, BytesOf(op), ticks);
-      } else if (op.channel == Channel::kStates) {
-        Hold(worker, &Held::states_bytes, BytesOf(op), ticks);
-      }
-    }
-    CountKept(i);
-    const int takes = ring_.ops[i].takes;
-    if (takes >= 0 && ring_.op(takes).kind == OpKind::kSquares) {
-      Hold(worker, &Held::taken_bytes, plan_.stage(op.stage).sum_bytes,
-           {times_.start[takes], times_.end[i]});
-    }
-    // A sum begins with the first gradient of its update.
-    const std::pair<int, int> place{worker, op.stage.value};
-    if (op.kind == OpKind::kAdd && takes < 0) begun_[place] = i;
-    const bool ends_begun =
-        takes >= 0 && begun_.count(place) > 0 &&
-        (op.kind == OpKind::kUpdate || op.kind == OpKind::kSend || op.kind == OpKind::kSquares) &&
-        ring_.op(takes).kind == OpKind::kAdd;
-    if (ends_begun) {
-      const int first = begun_[place];
-      begun_.erase(place);
-      const int end = op.kind == OpKind::kSend ? ring_.partner[i] : i;
-      Hold(worker, &Held::sums_bytes, plan_.stage(op.stage).sum_bytes,
-           {times_.start[first], times_.end[end]});
-    }
-    const int activations = ActivationsOf(op);
-    if (activations != 0) Change(times_.end[i], worker, &Held::activations, activations);
-  }
-
-  // More of them when the operation ends. A stage without a backward keeps nothing for it.
-  int ActivationsOf(const Op& op) const {
-    if (op.kind == OpKind::kForward) return plan_.stage(op.stage).has_backward ? 1 : 0;
-    return op.kind == OpKind::kBackward ? -1 : 0;
-  }
-
   void CountActivations() {
     std::vector<std::pair<int64_t, int>> changes;
     for (const ComputedOp& computed : result_.computed) {
-      const int more = ActivationsOf(computed.op);
+      const int more = ActivationsOf(plan_, computed.op);
       if (more != 0) changes.push_back({computed.end_tick, more});
     }
     // Of one tick together: first those that end.
@@ -230,61 +163,20 @@ class Tally {
     }
   }
 
-  // What an owner keeps for a collection, until it is taken over.
-  void CountKept(int i) {
-    const Op& op = ring_.op(i);
-    const int from = ring_.ops[i].takes;
-    if (from < 0 || (op.copy != Copy::kGradient && op.copy != Copy::kState)) return;
-    if (ring_.op(from).kind != OpKind::kKeep) return;
-    const int end = op.kind == OpKind::kSend ? ring_.partner[i] : i;
-    Hold(ring_.worker_of(i), &Held::states_bytes, BytesOf(op), {times_.end[from], times_.end[end]});
-  }
-
-  // The last buffer of a stage is written from its first update on; dp has only one.
-  void CountVersions() {
-    for (int j = 0; j < plan_.stage_count(); ++j) {
-      for (int w = 0; w < plan_.workers; ++w) {
-        const bool there = plan_.owner(StageId(j)).value == w || plan_.spreads_sums();
-        const int initial = std::max(1, VersionBuffers(plan_, StageId(j)) - 1);
-        if (there) Change(0, w, &Held::versions_bytes, initial * plan_.stages[j].parameter_bytes);
-      }
-    }
-    for (int i = 0; i < ring_.count(); ++i) {
-      const Op& op = ring_.op(i);
-      if (op.kind != OpKind::kUpdate || op.version.value != 1) continue;
-      if (VersionBuffers(plan_, op.stage) == 1) continue;
-      Change(times_.start[i], ring_.worker_of(i), &Held::versions_bytes,
-             plan_.stage(op.stage).parameter_bytes);
-    }
-  }
-
-  void MakeSamples() {
-    std::vector<Held> now(plan_.workers);
-    result_.peaks.resize(plan_.workers);
-    for (const auto& [key, change] : changes_) {
-      Held& held = now[key.second];
-      Held& peak = result_.peaks[key.second];
-      held.tick = key.first;
-      held.worker = peak.worker = key.second;
-      for (const auto what : {&Held::copies_bytes, &Held::sums_bytes, &Held::versions_bytes,
-                              &Held::states_bytes, &Held::taken_bytes, &Held::activations}) {
-        held.*what += change.*what;
-        peak.*what = std::max(peak.*what, held.*what);
-      }
-      result_.held.push_back(held);
-    }
-  }
-
   const Plan& plan_;
   const LinkedRing& ring_;
   const Timeline& times_;
-  std::map<std::pair<int64_t, int>, Held> changes_;  // (tick, worker) -> what changes then
-  std::map<std::pair<int, int>, int> begun_;         // (worker, stage) -> the Add that began a sum
   int64_t unsteady_ticks_ = 0;  // by how much steps differ, all workers together
   Simulation result_;
 };
 
 }  // namespace
+
+// A stage without a backward keeps nothing for it.
+int ActivationsOf(const Plan& plan, const Op& op) {
+  if (op.kind == OpKind::kForward) return plan.stage(op.stage).has_backward ? 1 : 0;
+  return op.kind == OpKind::kBackward ? -1 : 0;
+}
 
 int TimedRing::LastCause(int i) const { return ringzero::LastCause(ring, times, i); }
 

@@ -1,7 +1,7 @@
-// Simulate: the programs with costs: when everything happens, who waits for what, what is held.
+// Simulate: the programs with costs: when everything happens, and who waits for what.
 //
 //   RZ_ASSIGN_OR_RETURN(Simulation run, Simulate(plan, {.latency_ticks = 1}));
-//   run.makespan_ticks;  run.workers[2].waits.update;  run.peaks[2].copies_bytes;
+//   run.makespan_ticks;  run.workers[2].waits.update;  run.peak_activations;
 //
 // Event-driven over the links that the engine executes. A tick is the unit of the stages' costs. Adds and updates never wait for a thread; with `cores`, all that
 // computes shares these. Pure and deterministic.
@@ -38,7 +38,6 @@ struct SimulationOptions {
   // latencies, and delays) advances at the same rate, each by one core at most. 0: as many as
   // needed.
   int cores = 0;
-  bool counts_held = true;           // what workers hold: `held` and `peaks` of the Simulation
   std::vector<int64_t> delay_ticks;  // by worker: added to every forward and backward; empty: none
   int64_t jitter_ticks = 0;          // 0 to as many more for each of all these, drawn from `seed`
   uint64_t seed = 0;
@@ -57,18 +56,6 @@ struct WorkerTimes {
   int64_t busy_ticks = 0;  // of computing, stretched where cores are shared
   WaitTicks waits;
   int64_t end_ticks = 0;  // its last computing is done
-};
-
-// What a worker holds from a tick on, until its next sample.
-struct Held {
-  int64_t tick = 0;
-  int worker = 0;
-  int64_t copies_bytes = 0;    // received parameters, until computed with and passed on
-  int64_t sums_bytes = 0;      // until passed on or taken by the update
-  int64_t versions_bytes = 0;  // owned stages, all versions alive
-  int64_t states_bytes = 0;    // sums and states of collections: kept by the owner, or received
-  int64_t taken_bytes = 0;     // complete sums that wait for the norm, at their owner
-  int64_t activations = 0;     // stages of micro-batches: forward done, backward not
 };
 
 struct ComputedOp {
@@ -96,11 +83,12 @@ struct Simulation {
   // cores are shared workers overtake each other a little: all together, to one part in 1,000.)
   bool is_steady = false;
   std::vector<ComputedOp> computed;    // by worker, in program order
-  std::vector<Held> held;              // ascending ticks
-  std::vector<Held> peaks;             // by worker: the most of each, whenever; tick is 0
   int64_t peak_activations = 0;        // of all workers at one time
   std::vector<ChannelBytes> channels;  // ascending by iteration, channel, copy
 };
+
+// How many more activations, in stages of micro-batches, a worker holds when `op` has ended.
+int ActivationsOf(const Plan& plan, const Op& op);
 
 // The plan's own programs of the whole run.
 absl::StatusOr<Simulation> Simulate(const Plan& plan, const SimulationOptions& options = {});

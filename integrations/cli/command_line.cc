@@ -161,7 +161,7 @@ class Table {
 
   void AddPlanOptions() {
     Text("plan", "--svg", "FILE", line_.svg,
-         "draw the schedule, and what is sent and held over time");
+         "draw the schedule, and over time what is sent and the activations");
     Text("plan", "--text", "FILE", line_.text,
          "write the plan as text (for ring_perf --mode train --plan FILE)");
     Text("plan", "--profile", "FILE", line_.profile,

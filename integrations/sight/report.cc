@@ -172,21 +172,25 @@ absl::StatusOr<Panel> Traffic(const Plan& plan, const SimulationOptions& speed,
   return panel;
 }
 
-// The most that all workers together hold, in each bin.
-Series HeldBy(const Simulation& run, const Window& window, const char* name, int64_t Held::*what) {
-  Series series{.name = name};
-  std::map<int, int64_t> workers;
-  int64_t held = 0;
-  int reached = 0;  // bins before this one are done
+// The activations of all workers together, in micro-batches: the most in each bin.
+Series Activations(const Plan& plan, const Simulation& run, const Window& window) {
+  Series series{.name = "activations"};
+  std::vector<std::pair<int64_t, int>> changes;  // by how many stages', and when
+  for (const ComputedOp& computed : run.computed) {
+    const int more = ActivationsOf(plan, computed.op);
+    if (more != 0) changes.push_back({computed.end_tick, more});
+  }
+  std::sort(changes.begin(), changes.end());
+  int held = 0, reached = 0;  // bins before `reached` are done
   const auto raise = [&](int bin) {
     double& most = series.values[static_cast<size_t>(bin)];
-    most = std::max(most, static_cast<double>(held));
+    most = std::max(most, static_cast<double>(held) / plan.stage_count());
   };
-  for (const Held& sample : run.held) {
-    const int bin = window.Bin(sample.tick);
+  for (const auto& [tick, more] : changes) {
+    const int bin = window.Bin(tick);
     while (reached < bin) raise(reached++);
     if (bin == kBins) break;
-    held += sample.*what - std::exchange(workers[sample.worker], sample.*what);
+    held += more;
     if (bin >= 0) raise(bin);
   }
   return series;
@@ -330,16 +334,9 @@ absl::StatusOr<std::string> PlanFigure(const Plan& plan, const SimulationOptions
   RZ_ASSIGN_OR_RETURN(const Simulation run, Simulate(simulated, speed));
   const Window window = WindowOf(run);
   RZ_ASSIGN_OR_RETURN(const Panel traffic, Traffic(simulated, speed, window));
-  std::vector<Panel> panels = {
-      traffic,
-      {.title = "held by all workers together, each in memory of its own",
-       .number = SizeText,
-       .series = {HeldBy(run, window, "versions", &Held::versions_bytes),
-                  HeldBy(run, window, "copies", &Held::copies_bytes),
-                  HeldBy(run, window, "sums", &Held::sums_bytes)}},
-      {.title = "activations of all workers together, in micro-batches",
-       .series = {HeldBy(run, window, "activations", &Held::activations)}}};
-  for (double& value : panels.back().series[0].values) value /= plan.stage_count();
+  std::vector<Panel> panels = {traffic,
+                               {.title = "activations of all workers together, in micro-batches",
+                                .series = {Activations(simulated, run, window)}}};
   std::string body = RenderSvg(plan, std::min(kFigureIterations, plan.iterations));
   double y = HeightOf(body);
   for (const Panel& panel : panels) {

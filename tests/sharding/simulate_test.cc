@@ -279,61 +279,6 @@ TEST(SimulateTest, CoresAreSharedByAllWhoCompute) {
   EXPECT_EQ(Simulate(plan, {.cores = -1}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-// The collecting worker holds no more than its channels' credit; owners keep two versions at most.
-TEST(SimulateTest, CollectionsAreStreamed) {
-  for (const RuleShape& rule : AllRules()) {
-    const Plan plan = MakeResolvedPlan(WithRule(
-        {.workers = 4, .stages = 12, .iterations = 6, .collect_every = 1, .collector = 2}, rule));
-    RZ_ASSIGN(const auto run,
-              Simulate(plan, {.latency_ticks = 1, .add_ticks = 1, .update_ticks = 2}));
-    int64_t largest = 0;
-    for (const StagePlan& stage : plan.stages) largest = std::max(largest, stage.state_bytes);
-    for (const Held& peak : run.peaks) {
-      int64_t owned = 0;
-      for (const StagePlan& stage : plan.stages) {
-        if (stage.owner.value == peak.worker) owned += stage.state_bytes + stage.sum_bytes;
-      }
-      const int senders = peak.worker == 2 ? plan.workers - 1 : 0;
-      EXPECT_GT(peak.states_bytes, 0);
-      EXPECT_LE(peak.states_bytes, 2 * owned + senders * plan.window * largest);
-    }
-    EXPECT_EQ(run.held.back().states_bytes, 0);
-  }
-}
-
-TEST(SimulateTest, WhatIsHeldIsBoundedByTheWindow) {
-  for (const RuleShape& rule : AllRules()) {
-    const Plan plan =
-        MakeResolvedPlan(WithRule({.workers = 4, .stages = 8, .iterations = 6}, rule));
-    RZ_ASSIGN(const auto run,
-              Simulate(plan, {.latency_ticks = 1, .add_ticks = 1, .update_ticks = 2}));
-    int64_t largest = 0;
-    for (const StagePlan& stage : plan.stages) largest = std::max(largest, stage.parameter_bytes);
-    for (const Held& peak : run.peaks) {
-      // Channels of copies into one worker: two from the left, and one of injections per owner.
-      EXPECT_LE(peak.copies_bytes, (2 + plan.workers - 1) * plan.window * largest);
-      EXPECT_GT(peak.copies_bytes, 0);
-      EXPECT_GT(peak.sums_bytes, 0);
-      const int buffers = plan.predict ? 3 : plan.rule == Rule::kDp ? 1 : 2;
-      int64_t owned = 0;
-      for (int j = 0; j < plan.stage_count(); ++j) {
-        const StagePlan& stage = plan.stages[j];
-        // What the first worker has in time is not predicted.
-        const bool one = plan.predict && ReadsFresh(plan, WorkerId(0), StageId(j));
-        if (stage.owner.value == peak.worker) owned += stage.parameter_bytes * (one ? 1 : buffers);
-      }
-      EXPECT_EQ(peak.versions_bytes, owned);
-      EXPECT_LE(peak.activations, 8) << "one whole micro-batch's";
-    }
-    const Held& last = run.held.back();
-    EXPECT_EQ(last.copies_bytes, 0);
-    EXPECT_EQ(last.sums_bytes, 0);
-    EXPECT_EQ(last.activations, 0);
-    EXPECT_TRUE(std::is_sorted(run.held.begin(), run.held.end(),
-                               [](const Held& a, const Held& b) { return a.tick < b.tick; }));
-  }
-}
-
 TEST(SimulateTest, IsDeterministicAndJitterIsNot) {
   const Plan plan = MakeResolvedPlan({.workers = 3, .stages = 5});
   const auto makespan = [&](uint64_t seed) {

@@ -278,7 +278,7 @@ namespace {
 class Oracle {
  public:
   Oracle(const Plan& plan, const LinkedRing& ring, const Timeline& times)
-      : plan_(plan), ring_(ring), times_(times), contents_(ring.count()) {
+      : plan_(plan), ring_(ring), times_(times) {
     for (int i = 0; i < ring.count(); ++i) {
       const Op& op = ring.op(i);
       if (op.kind == OpKind::kUpdate) {
@@ -362,7 +362,7 @@ class Oracle {
   // a stage has the memory of one: all who update from it have, before the next begins in it.
   absl::Status CheckSumMemory(int i) const {
     const RingOp& op = ring_.ops[i];
-    if (op.kind != OpKind::kAdd || op.takes >= 0) return absl::OkStatus();
+    if (op.kind != OpKind::kAdd || op.uses[1].how != How::kWrite) return absl::OkStatus();
     if (plan_.workers > 1 && !plan_.lends()) {
       for (int before = i - 1; before >= ring_.begin[op.worker]; --before) {
         const RingOp& send = ring_.ops[before];
@@ -484,54 +484,98 @@ class Oracle {
     return numbers;
   }
 
+  // What a worker's name for a block stands for: its own block, or one that was lent to it.
+  using Place = std::pair<int, int>;  // worker, number of the block
+  Place PlaceOf(int i, int block) const {
+    const Place own{ring_.worker_of(i), block};
+    const auto lent = lent_.find(own);
+    return lent == lent_.end() ? own : lent->second;
+  }
+  const NumberedUse* Find(int i, Role role) const {
+    for (const NumberedUse& use : ring_.ops[i].uses) {
+      if (use.role == role) return &use;
+    }
+    return nullptr;
+  }
+  std::vector<int>& At(int i, Role role) { return contents_[PlaceOf(i, Find(i, role)->block)]; }
+  // What operation i writes from nothing.
+  std::vector<int>& Begin(int i, Role role) {
+    const NumberedUse& use = *Find(i, role);
+    if (use.how != How::kWrite) return At(i, role);
+    lent_.erase({ring_.worker_of(i), use.block});
+    At(i, role).clear();
+    return At(i, role);
+  }
+
+  void Deliver(int receive) {
+    const RingOp& op = ring_.ops[receive];
+    const auto& [from, contents] = under_way_.at(ring_.partner[receive]);
+    if (op.channel == Channel::kReturn) return;
+    const Place own{op.worker, op.uses[0].block};
+    lent_.erase(own);
+    if (!op.loan) {
+      contents_[own] = contents;
+    } else if (from != own) {
+      lent_[own] = from;
+    }
+  }
+
   absl::Status Follow(int i) {
-    const RingOp& linked = ring_.ops[i];
-    const Op& op = linked;
-    if (op.kind == OpKind::kReceive) contents_[i] = contents_[ring_.partner[i]];
-    // A finished sum is read by many. What is sent stays where it lies.
-    const OpKind reader = TakesSums() ? OpKind::kSquares : OpKind::kUpdate;
-    const bool reads = (op.kind == reader && plan_.zero_stage == 0) || op.kind == OpKind::kSend;
-    if (linked.takes >= 0 && reads) contents_[i] = contents_[linked.takes];
-    if (linked.takes >= 0 && !reads) contents_[i] = std::exchange(contents_[linked.takes], {});
-    if (op.channel == Channel::kFinished && op.kind == OpKind::kSend) {
-      contents_[i] = contents_[linked.snapshot];
-    }
-    if (op.kind == OpKind::kSnapshot && linked.takes < 0) contents_[i] = contents_[linked.snapshot];
-    const int in_iteration = op.lap.value * plan_.workers + ring_.worker_of(i);
-    if (op.kind == OpKind::kFold) contents_[i].push_back(in_iteration);
-    if (op.kind == OpKind::kApply || op.kind == OpKind::kAdd) {
-      contents_[i].push_back(op.iteration.value * plan_.workers * plan_.laps + in_iteration);
-    }
-    const bool evaluation = op.copy == Copy::kEvaluation;
-    const int laps = evaluation ? plan_.evaluation.laps : plan_.laps;
-    const bool other_sum =
-        op.kind == OpKind::kUpdate && contents_[i] != WantedSum(op.iteration.value);
-    if (other_sum || (op.kind == OpKind::kReport && contents_[i] != Wanted(laps))) {
-      return Wrong(i, "does not hold every micro-batch once and in order");
-    }
-    // What is kept says of which version it is.
-    if (op.kind == OpKind::kKeep && op.copy == Copy::kGradient) {
-      contents_[i] = contents_[linked.snapshot];
-    }
-    if (op.kind == OpKind::kKeep) contents_[i].push_back(-op.iteration.value);
-    if (op.kind == OpKind::kCollect && op.copy != Copy::kNone) {
-      std::vector<int> wanted;
-      if (op.copy == Copy::kGradient) {
-        wanted = WantedSum(op.iteration.value - 1);
+    const RingOp& op = ring_.ops[i];
+    const int t = op.iteration.value;
+    const int in_iteration = op.lap.value * plan_.workers + op.worker;
+    const int number = t * plan_.workers * plan_.laps + in_iteration;
+    const auto wrong = [&](bool is, const char* what) {
+      return is ? Wrong(i, what) : absl::OkStatus();
+    };
+    switch (op.kind) {
+      case OpKind::kSend: {
+        const Place from = PlaceOf(i, op.uses[0].block);
+        under_way_[i] = {from, contents_[from]};
+        break;
       }
-      wanted.push_back(-op.iteration.value);
-      if (contents_[i] != wanted) return Wrong(i, "shows another version's sum or state");
-    }
-    std::vector<int> applied;
-    for (int t = plan_.first_iteration; t < op.iteration.value; ++t) {
-      const std::vector<int> more = WantedSum(t);
-      applied.insert(applied.end(), more.begin(), more.end());
-    }
-    if (op.kind == OpKind::kSnapshot && contents_[i] != applied) {
-      return Wrong(i, "keeps statistics of other micro-batches");
+      case OpKind::kReceive: Deliver(i); break;
+      case OpKind::kAdd: Begin(i, Role::kSum).push_back(number); break;
+      case OpKind::kApply: At(i, Role::kStatistics).push_back(number); break;
+      case OpKind::kFold: Begin(i, Role::kFold).push_back(in_iteration); break;
+      case OpKind::kSquares:
+        if (Find(i, Role::kTaken) != nullptr) Begin(i, Role::kTaken) = At(i, Role::kSum);
+        break;
+      case OpKind::kUpdate: return wrong(At(i, Role::kSum) != WantedSum(t), kIncomplete);
+      case OpKind::kReport: {
+        const bool evaluation = op.copy == Copy::kEvaluation;
+        const int laps = evaluation ? plan_.evaluation.laps : plan_.laps;
+        return wrong(At(i, Role::kFold) != Wanted(laps), kIncomplete);
+      }
+      case OpKind::kSnapshot: {
+        std::vector<int> applied;
+        for (int before = plan_.first_iteration; before < t; ++before) {
+          const std::vector<int> more = WantedSum(before);
+          applied.insert(applied.end(), more.begin(), more.end());
+        }
+        return wrong(At(i, Role::kStatistics) != applied,
+                     "keeps statistics of other micro-batches");
+      }
+      case OpKind::kKeep: {  // what is kept says of which version it is
+        std::vector<int> kept;
+        if (op.copy == Copy::kGradient) kept = At(i, Role::kSum);
+        kept.push_back(-t);
+        Begin(i, Role::kKept) = kept;
+        break;
+      }
+      case OpKind::kCollect: {
+        if (op.copy == Copy::kNone) break;
+        std::vector<int> wanted;
+        if (op.copy == Copy::kGradient) wanted = WantedSum(t - 1);
+        wanted.push_back(-t);
+        return wrong(At(i, Role::kKept) != wanted, "shows another version's sum or state");
+      }
+      default: break;
     }
     return absl::OkStatus();
   }
+
+  static constexpr char kIncomplete[] = "does not hold every micro-batch once and in order";
 
   const Plan& plan_;
   const LinkedRing& ring_;
@@ -540,7 +584,10 @@ class Oracle {
   std::map<std::pair<int, int>, std::vector<int>> updates_of_;  // (stage, iteration)
   std::map<int, std::vector<int>> squares_of_;                  // iteration
   std::map<std::tuple<Copy, int, int>, int> collects_;          // (part, stage, version)
-  std::vector<std::vector<int>> contents_;
+  // By block, in the order of time; and of messages that are under way.
+  std::map<Place, std::vector<int>> contents_;
+  std::map<Place, Place> lent_;
+  std::map<int, std::pair<Place, std::vector<int>>> under_way_;  // by their sends
 };
 
 }  // namespace
