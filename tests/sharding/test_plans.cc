@@ -9,6 +9,7 @@
 #include <iterator>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <set>
 #include <tuple>
@@ -279,6 +280,7 @@ class Oracle {
  public:
   Oracle(const Plan& plan, const LinkedRing& ring, const Timeline& times)
       : plan_(plan), ring_(ring), times_(times) {
+    for (const auto& blocks : ring.blocks) blocks_.emplace_back(blocks.size());
     for (int i = 0; i < ring.count(); ++i) {
       const Op& op = ring.op(i);
       if (op.kind == OpKind::kUpdate) {
@@ -487,9 +489,8 @@ class Oracle {
   // What a worker's name for a block stands for: its own block, or one that was lent to it.
   using Place = std::pair<int, int>;  // worker, number of the block
   Place PlaceOf(int i, int block) const {
-    const Place own{ring_.worker_of(i), block};
-    const auto lent = lent_.find(own);
-    return lent == lent_.end() ? own : lent->second;
+    const int worker = ring_.worker_of(i);
+    return blocks_[worker][block].lent.value_or(Place{worker, block});
   }
   const NumberedUse* Find(int i, Role role) const {
     for (const NumberedUse& use : ring_.ops[i].uses) {
@@ -497,12 +498,15 @@ class Oracle {
     }
     return nullptr;
   }
-  std::vector<int>& At(int i, Role role) { return contents_[PlaceOf(i, Find(i, role)->block)]; }
+  std::vector<int>& ContentsOf(const Place& place) {
+    return blocks_[place.first][place.second].contents;
+  }
+  std::vector<int>& At(int i, Role role) { return ContentsOf(PlaceOf(i, Find(i, role)->block)); }
   // What operation i writes from nothing.
   std::vector<int>& Begin(int i, Role role) {
     const NumberedUse& use = *Find(i, role);
     if (use.how != How::kWrite) return At(i, role);
-    lent_.erase({ring_.worker_of(i), use.block});
+    blocks_[ring_.worker_of(i)][use.block].lent.reset();
     At(i, role).clear();
     return At(i, role);
   }
@@ -512,11 +516,12 @@ class Oracle {
     const auto& [from, contents] = under_way_.at(ring_.partner[receive]);
     if (op.channel == Channel::kReturn) return;
     const Place own{op.worker, op.uses[0].block};
-    lent_.erase(own);
+    Block& block = blocks_[own.first][own.second];
+    block.lent.reset();
     if (!op.loan) {
-      contents_[own] = contents;
+      block.contents = contents;
     } else if (from != own) {
-      lent_[own] = from;
+      block.lent = from;
     }
   }
 
@@ -531,7 +536,7 @@ class Oracle {
     switch (op.kind) {
       case OpKind::kSend: {
         const Place from = PlaceOf(i, op.uses[0].block);
-        under_way_[i] = {from, contents_[from]};
+        under_way_[i] = {from, ContentsOf(from)};
         break;
       }
       case OpKind::kReceive: Deliver(i); break;
@@ -585,8 +590,11 @@ class Oracle {
   std::map<int, std::vector<int>> squares_of_;                  // iteration
   std::map<std::tuple<Copy, int, int>, int> collects_;          // (part, stage, version)
   // By block, in the order of time; and of messages that are under way.
-  std::map<Place, std::vector<int>> contents_;
-  std::map<Place, Place> lent_;
+  struct Block {
+    std::vector<int> contents;
+    std::optional<Place> lent;
+  };
+  std::vector<std::vector<Block>> blocks_;                       // by worker and number
   std::map<int, std::pair<Place, std::vector<int>>> under_way_;  // by their sends
 };
 
