@@ -199,7 +199,7 @@ void Engine::MeasureClock() { impl_->flight().MeasureClock(); }
 std::optional<ClockOffset> Engine::clock_offset() const { return impl_->flight().clock_offset(); }
 
 void Engine::Impl::Clear() {
-  executor_.state().Clear();
+  executor_.guarded().program.Clear();
   owned_.Clear();
   blocks_.Clear();
   statistics_.Clear();
@@ -207,7 +207,7 @@ void Engine::Impl::Clear() {
 }
 
 Engine::Impl::~Impl() {
-  if (!executor_.finished())
+  if (!executor_.guarded().finished)
     Abort(absl::CancelledError(absl::StrCat("worker ", options_.self.value, " left")));
   // The transport's thread and the pool's end before anything that they use; what operations hold
   // goes back to the transport's pools first.
@@ -261,8 +261,8 @@ absl::Status Engine::Impl::Start() {
     options_.transport->AnswerWith(
         [this](WorkerId from, const std::string& text) { return AnswerQuestion(from, text); });
   }
-  executor_.stats().memory = blocks_.bytes();
-  executor_.stats().memory.moments += owned_.scratch_bytes();
+  executor_.guarded().stats.memory = blocks_.bytes();
+  executor_.guarded().stats.memory.moments += owned_.scratch_bytes();
   return executor_.Begin(std::move(program),
                          {.start = [this](int64_t op) { return StartOp(op); },
                           .expect = [this](int64_t op) { return messages_.Expect(op); },
@@ -324,9 +324,9 @@ std::string Engine::Impl::AnswerQuestion(WorkerId from, const std::string& text)
 
 absl::Status Engine::Impl::Finish() {
   Lock lock = executor_.Hold();
-  ProgramState& program = executor_.state();
-  ComputingSide& computing = executor_.computing();
-  if (executor_.error().ok() && !computing.next.empty()) {
+  ProgramState& program = executor_.guarded().program;
+  ComputingSide& computing = executor_.guarded().computing;
+  if (executor_.guarded().error.ok() && !computing.next.empty()) {
     const Op& next = executor_.OpOf(computing.next.front());
     return FailedPrecondition("finished before the program: \"", ToString(next),
                               "\" is still to be computed");
@@ -339,7 +339,7 @@ absl::Status Engine::Impl::Finish() {
   RZ_RETURN_IF_ERROR(Drain(lock));
   RZ_RETURN_IF_ERROR(norms_.Gather(lock, waits_));
   Clear();
-  executor_.Finish();
+  executor_.guarded().finished = true;
   if (options_.transport == nullptr) return absl::OkStatus();
   return options_.transport->Close();
 }
@@ -355,7 +355,7 @@ absl::Status Engine::Impl::Drain(Lock& lock) {
           absl::StrCat("waited for its last ", waiting.size(),
                        " messages to be taken, the first by worker ", waiting[0].to.value);
       executor_.Fail(waits_.Blame(lock, words, {.next = waiting[0].to}));
-      return executor_.error();
+      return executor_.guarded().error;
     }
     executor_.changed().wait_for(lock, std::chrono::milliseconds(2));
   }
@@ -369,7 +369,7 @@ void Engine::Impl::Abort(const absl::Status& why) {
 
 double Engine::Impl::GradientSquares(Iteration t) const {
   const Lock lock = executor_.Hold();
-  return executor_.finished() ? norms_.SquaresAtTheEnd(t) : norms_.SquaresHere(t);
+  return executor_.guarded().finished ? norms_.SquaresAtTheEnd(t) : norms_.SquaresHere(t);
 }
 
 std::optional<StageId> Engine::Impl::NonfiniteStage(Iteration t) const {
@@ -384,12 +384,12 @@ double Engine::Impl::LossScaleOf(Iteration t) const {
 
 absl::Status Engine::Impl::status() const {
   const Lock lock = executor_.Hold();
-  return executor_.error();
+  return executor_.guarded().error;
 }
 
 EngineStats Engine::Impl::stats() const {
   const Lock lock = executor_.Hold();
-  EngineStats stats = executor_.stats();
+  EngineStats stats = executor_.guarded().stats;
   stats.skipped_updates = norms_.skipped();
   stats.loss_scale = norms_.scale_now();
   if (options_.transport != nullptr) {
@@ -403,11 +403,11 @@ EngineStats Engine::Impl::stats() const {
 
 std::string Engine::Impl::DebugString() const {
   const Lock lock = executor_.Hold();
-  const std::string& waiting = executor_.computing().waiting_for;
-  const absl::Status& error = executor_.error();
+  const std::string& waiting = executor_.guarded().computing.waiting_for;
+  const absl::Status& error = executor_.guarded().error;
   return absl::StrCat("worker ", options_.self.value, ": waiting for ",
                       waiting.empty() ? "nothing" : waiting,
-                      "; not done: ", executor_.state().Unfinished(8),
+                      "; not done: ", executor_.guarded().program.Unfinished(8),
                       error.ok() ? "" : absl::StrCat("; error: ", error.ToString()));
 }
 

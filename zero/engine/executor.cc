@@ -9,7 +9,6 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "p2p/launch/limits.h"
-#include "sharding/block_table.h"
 #include "sharding/loans.h"
 #include "zero/blame.h"
 #include "zero/message_key.h"
@@ -125,64 +124,62 @@ using Clock = std::chrono::steady_clock;
 Executor::Executor(const EngineOptions& options)
     : options_(options),
       recorder_(options.recorder),
-      state_(options.plan, options.self),
+      guarded_{.program = {options.plan, options.self}},
       pool_(std::make_unique<WorkerPool>()) {}
 
 absl::Status Executor::Begin(ProgramWriter program, Hooks hooks) {
   program_ = std::move(program);
   hooks_ = std::move(hooks);
-  computing_.since = Clock::now();
+  guarded_.computing.since = Clock::now();
   return AppendParts();
-}
-
-std::optional<ProgramPart> Executor::next_part() const {
-  return program_.has_value() ? program_->part() : ProgramPart();
 }
 
 absl::Status Executor::AppendParts() {
   constexpr size_t kKnown = kLapsAhead + 1;
-  const int64_t front = computing_.next.empty() ? 0 : computing_.next.front();
+  const int64_t front = guarded_.computing.next.empty() ? 0 : guarded_.computing.next.front();
   while (!part_ends_.empty() && part_ends_.front() <= front) part_ends_.pop_front();
-  while (next_part().has_value() && part_ends_.size() < kKnown) {
-    RZ_ASSIGN_OR_RETURN(const int64_t first, state_.Append(program_->Next()));
-    const int64_t last = state_.end();
-    stats_.operations_known = std::max(stats_.operations_known, state_.known());
+  while (program_->part().has_value() && part_ends_.size() < kKnown) {
+    RZ_ASSIGN_OR_RETURN(const int64_t first, guarded_.program.Append(program_->Next()));
+    const int64_t last = guarded_.program.end();
+    guarded_.stats.operations_known =
+        std::max(guarded_.stats.operations_known, guarded_.program.known());
     part_ends_.push_back(last);
     std::vector<int64_t> ready;
     for (int64_t op = first; op < last; ++op) {
-      const OpState& state = state_.at(op);
-      if (IsCompute(state.linked.op.kind)) computing_.next.push_back(op);
+      const OpState& state = guarded_.program.at(op);
+      if (IsCompute(state.linked.op.kind)) guarded_.computing.next.push_back(op);
       if (!state.arrived) RZ_RETURN_IF_ERROR(hooks_.expect(op));
-      if (state_.IsReady(op)) ready.push_back(op);
+      if (guarded_.program.IsReady(op)) ready.push_back(op);
     }
     Advance(std::move(ready));
   }
-  return error_;
+  return guarded_.error;
 }
 
-void Executor::Complete(int64_t op) { Advance(state_.Complete(op)); }
+void Executor::Complete(int64_t op) { Advance(guarded_.program.Complete(op)); }
 
 void Executor::Arrive(int64_t op) {
-  state_.at(op).arrived = true;
-  if (state_.IsReady(op)) Advance({op});
+  guarded_.program.at(op).arrived = true;
+  if (guarded_.program.IsReady(op)) Advance({op});
 }
 
 void Executor::Advance(std::vector<int64_t> ready) {
   // A worklist, not recursion: a message may set off a long chain of sends.
-  for (size_t i = 0; i < ready.size() && error_.ok(); ++i) {
-    const OpKind kind = state_.at(ready[i]).linked.op.kind;
+  for (size_t i = 0; i < ready.size() && guarded_.error.ok(); ++i) {
+    const OpKind kind = guarded_.program.at(ready[i]).linked.op.kind;
     if (IsCompute(kind)) continue;  // the computing thread sees for itself
     const bool done = hooks_.start(ready[i]);
-    if (!error_.ok()) break;
-    const std::vector<int64_t> next = done ? state_.Complete(ready[i]) : state_.Begin(ready[i]);
+    if (!guarded_.error.ok()) break;
+    const std::vector<int64_t> next =
+        done ? guarded_.program.Complete(ready[i]) : guarded_.program.Begin(ready[i]);
     ready.insert(ready.end(), next.begin(), next.end());
   }
   changed_.notify_all();
 }
 
 void Executor::Fail(const absl::Status& why) {
-  if (!error_.ok()) return;
-  error_ = why;
+  if (!guarded_.error.ok()) return;
+  guarded_.error = why;
   changed_.notify_all();
   if (transport() != nullptr) transport()->Abort(why);
   if (options_.on_failure) options_.on_failure();
@@ -202,29 +199,29 @@ absl::Status Executor::WaitFor(Lock& lock, const std::string& what,
                                std::chrono::microseconds look) {
   const Deadline deadline(options_.wait_timeout);
   Clock::time_point since = Clock::now();
-  while (error_.ok() && !done()) {
+  while (guarded_.error.ok() && !done()) {
     // Several waits at most: each change is attributed to what was missing before it.
     changed_.wait_for(lock, std::min<std::chrono::microseconds>(deadline.Look(), look));
     const Clock::time_point now = Clock::now();
     if (waited) waited(std::chrono::duration<double>(now - since).count());
     since = now;
-    if (transport() != nullptr && error_.ok()) {
+    if (transport() != nullptr && guarded_.error.ok()) {
       if (absl::Status ended = transport()->status(); !ended.ok()) Fail(ended);
     }
-    if (deadline.over() && error_.ok() && !done()) {
-      const std::string& words = computing_.waiting_for;
+    if (deadline.over() && guarded_.error.ok() && !done()) {
+      const std::string& words = guarded_.computing.waiting_for;
       const absl::Status blame =
           hooks_.blame(lock, absl::StrCat("waited ", SecondsText(options_.wait_timeout), " ",
                                           words.empty() ? what : absl::StrCat("for ", words)));
-      if (error_.ok() && !done()) Fail(blame);
+      if (guarded_.error.ok() && !done()) Fail(blame);
     }
   }
-  computing_.waiting_for.clear();
-  return error_;
+  guarded_.computing.waiting_for.clear();
+  return guarded_.error;
 }
 
 void Executor::RunOnPool(int64_t op, std::function<absl::Status()> work) {
-  pool_->Add([this, op, what = Op(state_.at(op).linked.op), work = std::move(work)] {
+  pool_->Add([this, op, what = Op(guarded_.program.at(op).linked.op), work = std::move(work)] {
     recorder_.Record(Writer::kPool, {EventKind::kBegin, what});
     const absl::Status status = Costed(what, 1, [&]() -> absl::Status {
       try {
@@ -235,14 +232,10 @@ void Executor::RunOnPool(int64_t op, std::function<absl::Status()> work) {
     });
     recorder_.Record(Writer::kPool, {EventKind::kEnd, what});
     const Lock lock = Hold();
-    if (!error_.ok()) return;
+    if (!guarded_.error.ok()) return;
     if (!status.ok()) return FailAt(what, status);
     Complete(op);
   });
-}
-
-size_t Executor::MessageBytes(const Op& op) const {
-  return static_cast<size_t>(ringzero::MessageBytes(plan(), op, options_.metrics_count));
 }
 
 }  // namespace ringzero

@@ -108,6 +108,15 @@ struct ComputingSide {
   std::optional<WorkerId> worker;  // the one worker that it waits for
 };
 
+// What the executor's mutex guards.
+struct Guarded {
+  ProgramState program;
+  ComputingSide computing;
+  EngineStats stats;
+  absl::Status error;     // the first: it has ended the run on every worker
+  bool finished = false;  // the run is over, and what it had has been given back
+};
+
 class Executor {
  public:
   using Lock = std::unique_lock<std::mutex>;
@@ -131,7 +140,9 @@ class Executor {
   // Keeps the program known as far as kLapsAhead says.
   absl::Status AppendParts();
   // To append; nothing: all is.
-  std::optional<ProgramPart> next_part() const;
+  std::optional<ProgramPart> next_part() const {
+    return program_.has_value() ? program_->part() : ProgramPart();
+  }
   void Complete(int64_t op);
   // A word that was asked for is here.
   void Arrive(int64_t op);
@@ -140,10 +151,6 @@ class Executor {
   void Fail(const absl::Status& why);
   // Names the operation, unless the transport has ended before.
   void FailAt(const Op& op, const absl::Status& why);
-  const absl::Status& error() const { return error_; }
-  // The run is over, and what it had has been given back.
-  void Finish() { finished_ = true; }
-  bool finished() const { return finished_; }
 
   // Waits for `done`, at most wait_timeout, looking again every `look` at least; `what` names the
   // wait in errors. `waited` counts seconds; it may be null.
@@ -152,13 +159,9 @@ class Executor {
                        std::chrono::microseconds look = kAwakeLook);
   // On the pool's thread, without the lock: runs `work`, then completes `op`.
   void RunOnPool(int64_t op, std::function<absl::Status()> work);
-  const Instruction& OpOf(int64_t op) const { return state_.at(op).linked.op; }
-  ProgramState& state() { return state_; }
-  const ProgramState& state() const { return state_; }
-  ComputingSide& computing() { return computing_; }
-  const ComputingSide& computing() const { return computing_; }
-  EngineStats& stats() { return stats_; }
-  const EngineStats& stats() const { return stats_; }
+  const Instruction& OpOf(int64_t op) const { return guarded_.program.at(op).linked.op; }
+  Guarded& guarded() { return guarded_; }
+  const Guarded& guarded() const { return guarded_; }
 
   // Any thread, without the lock:
   Lock Hold() const { return Lock(mutex_); }
@@ -170,10 +173,8 @@ class Executor {
   // `work`, counted for `op` if costs are.
   template <typename Work>
   auto Costed(const Op& op, int count, const Work& work);
-  size_t MessageBytes(const Op& op) const;
   const EngineOptions& options() const { return options_; }
   const Plan& plan() const { return options_.plan; }
-  const StageLayout& LayoutOf(StageId stage) const { return options_.layouts[stage.value]; }
   Transport* transport() const { return options_.transport.get(); }
   WorkerPool& pool() { return *pool_; }
   std::condition_variable& changed() { return changed_; }
@@ -187,11 +188,7 @@ class Executor {
   FlightRecorder recorder_;  // of its writers kMessages is whoever holds mutex_
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  ProgramState state_;
-  ComputingSide computing_;
-  EngineStats stats_;
-  absl::Status error_;
-  bool finished_ = false;
+  Guarded guarded_;
   Hooks hooks_;
   std::optional<ProgramWriter> program_;  // from Begin on
   // Where those parts end that are appended and not behind the computing thread.

@@ -34,11 +34,11 @@ bool IsMissing(const EngineOptions& options, const Op& op) {
 
 absl::StatusOr<LapTask> Gate::NextLap() {
   const Lock lock = executor_.Hold();
-  if (!executor_.error().ok()) return executor_.error();
+  if (!executor_.guarded().error.ok()) return executor_.guarded().error;
   LapTask task;
   if (is_over()) return task;
   const Plan& plan = executor_.plan();
-  const Op& op = executor_.OpOf(executor_.computing().next.front());
+  const Op& op = executor_.OpOf(executor_.guarded().computing.next.front());
   task.iteration = op.iteration;
   task.lap = op.lap == kNoLap ? Lap(0) : op.lap;
   task.micro_batch = MicroBatchOf(plan, executor_.options().self, task.lap);
@@ -59,12 +59,12 @@ absl::StatusOr<LapTask> Gate::NextLap() {
 }
 
 absl::StatusOr<int64_t> Gate::Expect(OpKind kind, StageId stage) {
-  if (!executor_.error().ok()) return executor_.error();
+  if (!executor_.guarded().error.ok()) return executor_.guarded().error;
   const Op found{.kind = kind, .stage = stage};
   if (is_over()) {
     return FailedPrecondition("\"", ToString(found), "\" was called, but the program is over");
   }
-  const int64_t front = executor_.computing().next.front();
+  const int64_t front = executor_.guarded().computing.next.front();
   const Op& expected = executor_.OpOf(front);
   if (expected.kind == kind && expected.stage == stage) return front;
   const bool has_stage = expected.stage != kNoStage;
@@ -76,7 +76,7 @@ absl::StatusOr<int64_t> Gate::Expect(OpKind kind, StageId stage) {
 }
 
 void Gate::NoteBegin() {
-  ComputingSide& computing = executor_.computing();
+  ComputingSide& computing = executor_.guarded().computing;
   computing.begun = true;
   executor_.recorder().Record(Writer::kComputing,
                               {EventKind::kBegin, executor_.OpOf(computing.next.front())});
@@ -93,7 +93,7 @@ absl::StatusOr<std::vector<StageCopy>> Gate::Begin(OpKind kind, StageId stage) {
     RZ_RETURN_IF_ERROR(sums_.Begin(op));
   }
   NoteBegin();
-  return messages_.CopiesOf(executor_.state().at(op).linked);
+  return messages_.CopiesOf(executor_.guarded().program.at(op).linked);
 }
 
 absl::StatusOr<EvaluationCopy> Gate::BeginEvaluation(StageId stage) {
@@ -103,7 +103,7 @@ absl::StatusOr<EvaluationCopy> Gate::BeginEvaluation(StageId stage) {
   RZ_RETURN_IF_ERROR(CheckReads(op));
   NoteBegin();
   EvaluationCopy copy;
-  copy.copies = messages_.CopiesOf(executor_.state().at(op).linked);
+  copy.copies = messages_.CopiesOf(executor_.guarded().program.at(op).linked);
   copy.statistics = statistics_.SnapshotOf(executor_.OpOf(op));
   return copy;
 }
@@ -111,7 +111,7 @@ absl::StatusOr<EvaluationCopy> Gate::BeginEvaluation(StageId stage) {
 absl::Status Gate::End(OpKind kind, StageId stage, const std::function<void(int64_t)>& keep) {
   Lock lock = executor_.Hold();
   RZ_ASSIGN_OR_RETURN(const int64_t op, Expect(kind, stage));
-  ComputingSide& computing = executor_.computing();
+  ComputingSide& computing = executor_.guarded().computing;
   if (kind != OpKind::kEnd && !std::exchange(computing.begun, false)) {
     return FailedPrecondition("stage ", stage.value, " was ended before it was begun");
   }
@@ -127,19 +127,19 @@ absl::Status Gate::End(OpKind kind, StageId stage, const std::function<void(int6
   computing.next.pop_front();
   const Clock::time_point now = Clock::now();
   const double seconds = std::chrono::duration<double>(now - computing.since).count();
-  if (kind == OpKind::kForward) executor_.stats().forward_seconds += seconds;
-  if (kind == OpKind::kBackward) executor_.stats().backward_seconds += seconds;
+  if (kind == OpKind::kForward) executor_.guarded().stats.forward_seconds += seconds;
+  if (kind == OpKind::kBackward) executor_.guarded().stats.backward_seconds += seconds;
   computing.since = now;
   executor_.Complete(op);
-  if (is_over()) return executor_.error();
+  if (is_over()) return executor_.guarded().error;
   if (absl::Status appended = executor_.AppendParts(); !appended.ok()) executor_.Fail(appended);
-  return executor_.error();
+  return executor_.guarded().error;
 }
 
 Op Gate::Next() const {
   const Lock lock = executor_.Hold();
   if (is_over()) return Op();
-  return executor_.OpOf(executor_.computing().next.front());
+  return executor_.OpOf(executor_.guarded().computing.next.front());
 }
 
 absl::Status Gate::EndForward(StageId stage, Buffer statistics) {
@@ -158,8 +158,9 @@ absl::Status Gate::EndForward(StageId stage, Buffer statistics) {
 
 std::byte* Gate::OpenSum(StageId stage) {
   const Lock lock = executor_.Hold();
-  if (!executor_.error().ok() || !executor_.computing().begun || is_over()) return nullptr;
-  const int64_t front = executor_.computing().next.front();
+  if (!executor_.guarded().error.ok() || !executor_.guarded().computing.begun || is_over())
+    return nullptr;
+  const int64_t front = executor_.guarded().computing.next.front();
   const Op& backward = executor_.OpOf(front);
   if (backward.kind != OpKind::kBackward || backward.stage != stage) return nullptr;
   return sums_.Open(front);
@@ -216,12 +217,12 @@ absl::Status Gate::SkipMicroBatch(const std::vector<double>& metrics) {
 absl::StatusOr<CollectedPart> Gate::Collect() {
   Lock lock = executor_.Hold();
   const StageId stage =
-      is_over() ? kNoStage : executor_.OpOf(executor_.computing().next.front()).stage;
+      is_over() ? kNoStage : executor_.OpOf(executor_.guarded().computing.next.front()).stage;
   RZ_ASSIGN_OR_RETURN(const int64_t number, Expect(OpKind::kCollect, stage));
   RZ_RETURN_IF_ERROR(WaitUntilReady(lock, number));
   RZ_RETURN_IF_ERROR(CheckReads(number));
   NoteBegin();
-  const LinkedOp& linked = executor_.state().at(number).linked;
+  const LinkedOp& linked = executor_.guarded().program.at(number).linked;
   CollectedPart part{.kind = PartOf(linked.op.copy), .stage = stage};
   if (part.kind != CollectedPart::Kind::kParameters) {
     part.values = blocks_.Read(linked.op.uses[0].block);
@@ -235,14 +236,14 @@ absl::StatusOr<CollectedPart> Gate::Collect() {
 absl::Status Gate::EndCollect() { return End(OpKind::kCollect, Next().stage, nullptr); }
 
 absl::Status Gate::CheckReads(int64_t number) {
-  const LinkedOp& linked = executor_.state().at(number).linked;
+  const LinkedOp& linked = executor_.guarded().program.at(number).linked;
   const absl::Status reads = messages_.CheckReads(linked);
   if (!reads.ok()) executor_.FailAt(linked.op, reads);
-  return executor_.error();
+  return executor_.guarded().error;
 }
 
 double* Gate::WaitCounter(int64_t op) {
-  EngineStats& stats = executor_.stats();
+  EngineStats& stats = executor_.guarded().stats;
   const Op& cause = executor_.OpOf(op);
   const bool sum = cause.kind == OpKind::kAdd || cause.channel == Channel::kReturn ||
                    cause.channel == Channel::kSum;
@@ -253,11 +254,11 @@ double* Gate::WaitCounter(int64_t op) {
 }
 
 absl::Status Gate::WaitUntilReady(Lock& lock, int64_t op) {
-  return WaitWhile(lock, op, [&] { return executor_.state().FirstUnfinished(op); });
+  return WaitWhile(lock, op, [&] { return executor_.guarded().program.FirstUnfinished(op); });
 }
 
 absl::Status Gate::WaitForSumMemory(Lock& lock, int64_t op) {
-  std::optional<int64_t>& missing = executor_.computing().missing;
+  std::optional<int64_t>& missing = executor_.guarded().computing.missing;
   const absl::Status waited = WaitWhile(lock, op, [&] {
     const int64_t cause = sums_.Missing(op);
     missing = cause;
@@ -285,8 +286,8 @@ absl::Status Gate::WaitWhile(Lock& lock, int64_t op, const std::function<int64_t
     }
     if (cause != kNoOp) {
       counter = WaitCounter(cause);
-      executor_.computing().waiting_for = absl::StrCat("\"", ToString(executor_.OpOf(cause)),
-                                                       "\", to start \"", ToString(waiting), "\"");
+      executor_.guarded().computing.waiting_for = absl::StrCat(
+          "\"", ToString(executor_.OpOf(cause)), "\", to start \"", ToString(waiting), "\"");
     }
     return cause == kNoOp;
   };

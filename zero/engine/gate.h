@@ -64,7 +64,7 @@ class Gate {
   absl::Status CheckReads(int64_t op);
   double* WaitCounter(int64_t op);
   void NoteBegin();
-  bool is_over() const { return executor_.computing().next.empty(); }
+  bool is_over() const { return executor_.guarded().computing.next.empty(); }
 
   // The next operation, or Op() if the program is over; it takes the lock.
   Op Next() const;

@@ -6,10 +6,18 @@
 
 #include "base/check.h"
 #include "base/status.h"
+#include "sharding/block_table.h"
 #include "sharding/loans.h"
 #include "zero/message_key.h"
 
 namespace ringzero {
+namespace {
+
+size_t BytesOf(const EngineOptions& options, const Op& message) {
+  return static_cast<size_t>(MessageBytes(options.plan, message, options.metrics_count));
+}
+
+}  // namespace
 
 using Writer = Executor::Writer;
 
@@ -32,7 +40,7 @@ void Messages::RecordArrival(const Op& op, uint32_t count) {
 
 std::span<std::byte> Messages::PayloadOf(const Instruction& op) const {
   const std::span<std::byte> block = blocks_.Bytes(op.uses[0].block);
-  const size_t bytes = executor_.MessageBytes(op);
+  const size_t bytes = BytesOf(executor_.options(), op);
   RZ_CHECK(bytes <= block.size(), WithOperands(op));
   return block.first(bytes);
 }
@@ -47,7 +55,7 @@ absl::Status Messages::Expect(int64_t number) {
 
 void Messages::ArriveWord(int64_t number, uint32_t count, const absl::Status& word) {
   const Executor::Lock lock = executor_.Hold();
-  if (!executor_.error().ok()) return;
+  if (!executor_.guarded().error.ok()) return;
   if (!word.ok()) return executor_.Fail(word);
   RecordArrival(executor_.OpOf(number), count);
   executor_.Arrive(number);
@@ -74,7 +82,7 @@ absl::StatusOr<bool> Messages::Receive(int64_t number) {
 
 void Messages::Arrive(int64_t number, uint32_t count, const absl::Status& came) {
   const Executor::Lock lock = executor_.Hold();
-  if (!executor_.error().ok()) return;
+  if (!executor_.guarded().error.ok()) return;
   if (!came.ok()) return executor_.Fail(came);
   const Instruction& op = executor_.OpOf(number);
   RecordArrival(op, count);
@@ -109,7 +117,7 @@ absl::StatusOr<bool> Messages::Send(int64_t number) {
   Transport& transport = *executor_.transport();
   executor_.recorder().Record(Writer::kMessages, {EventKind::kBegin, op, count});
   if (IsWord(op)) {
-    if (op.loan) lent_bytes_[key.kind] += executor_.MessageBytes(op);
+    if (op.loan) lent_bytes_[key.kind] += BytesOf(executor_.options(), op);
     RZ_RETURN_IF_ERROR(transport.SendWord(op.peer, key));
   } else {
     RZ_RETURN_IF_ERROR(
@@ -122,7 +130,7 @@ absl::StatusOr<bool> Messages::Send(int64_t number) {
 
 void Messages::Leave(int64_t number, const absl::Status& left) {
   const Executor::Lock lock = executor_.Hold();
-  if (!executor_.error().ok()) return;
+  if (!executor_.guarded().error.ok()) return;
   if (!left.ok()) return executor_.Fail(left);
   executor_.Complete(number);
 }

@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "sharding/block_table.h"
 #include "sharding/schedule.h"
 #include "zero/blame.h"
 #include "zero/engine/updates.h"
@@ -49,7 +50,7 @@ void Norms::StartSquares(int64_t number) {
   for (const Use& use : op.uses) {
     if (use.role == Role::kTaken) taken = blocks_.Write(use.block);
   }
-  const StageLayout& layout = executor_.LayoutOf(op.stage);
+  const StageLayout& layout = executor_.options().layouts[op.stage.value];
   auto squares = std::make_shared<SumSquares>(layout, sums_.Read(op), taken);
   executor_.pool().Update([this, number, op, squares, begun = false]() mutable {
     FlightRecorder& recorder = executor_.recorder();
@@ -58,7 +59,7 @@ void Norms::StartSquares(int64_t number) {
     if (executor_.options().costs != nullptr) executor_.options().costs->Count(op, 0, 1);
     recorder.Record(Writer::kPool, {EventKind::kEnd, op});
     const Executor::Lock lock = executor_.Hold();
-    if (!executor_.error().ok()) return false;
+    if (!executor_.guarded().error.ok()) return false;
     if (absl::Status whole = sums_.CheckComplete(op); !whole.ok()) {
       executor_.FailAt(op, whole);
       return false;
@@ -102,7 +103,8 @@ absl::Status Norms::NoteNorm(Iteration t, double norm) {
 }
 
 absl::Status Norms::Keep(const Instruction& op) {
-  const size_t count = executor_.MessageBytes(op) / sizeof(double);
+  const int64_t bytes = MessageBytes(plan(), op, executor_.options().metrics_count);
+  const size_t count = static_cast<size_t>(bytes) / sizeof(double);
   const std::span<const double> numbers = Place(op, Role::kTarget).first(count);
   if (op.stage == kNoStage) return NoteNorm(op.iteration, numbers[0]);
   NoteSquares(op.iteration, op.stage, numbers);

@@ -28,7 +28,8 @@ void Statistics::StartApply(int64_t number) {
   batches_.erase(PlaceOf(op));
   executor_.RunOnPool(number, [this, op, running, batch]() -> absl::Status {
     // A missing micro-batch has none.
-    if (*batch) ApplyStatistics(executor_.LayoutOf(op.stage), batch->data(), running);
+    if (*batch)
+      ApplyStatistics(executor_.options().layouts[op.stage.value], batch->data(), running);
     return absl::OkStatus();
   });
 }
@@ -37,7 +38,8 @@ void Statistics::StartSnapshot(int64_t number) {
   const Instruction op = executor_.OpOf(number);
   const std::byte* const running = blocks_.Read(op.uses[0].block);
   std::byte* const snapshot = blocks_.Write(op.uses[1].block);
-  const auto bytes = static_cast<size_t>(executor_.LayoutOf(op.stage).statistics_bytes);
+  const auto bytes =
+      static_cast<size_t>(executor_.options().layouts[op.stage.value].statistics_bytes);
   executor_.RunOnPool(number, [running, snapshot, bytes]() -> absl::Status {
     std::memcpy(snapshot, running, bytes);
     return absl::OkStatus();

@@ -51,9 +51,9 @@ void AddWeighted(const StageLayout& layout, const GradientPart& part, const Weig
 }  // namespace
 
 int64_t Sums::AddOf(int64_t op) const {
-  const OpState& backward = executor_.state().at(op);
+  const OpState& backward = executor_.guarded().program.at(op);
   for (const int64_t next : backward.next) {
-    const LinkedOp& add = executor_.state().at(next).linked;
+    const LinkedOp& add = executor_.guarded().program.at(next).linked;
     if (add.op.kind == OpKind::kAdd && PlaceOf(add.op) == PlaceOf(backward.linked.op)) return next;
   }
   return kNoOp;
@@ -95,7 +95,9 @@ bool Sums::Begins(int64_t op) const {
   });
 }
 
-int64_t Sums::Missing(int64_t op) const { return executor_.state().FirstUnfinished(AddOf(op), op); }
+int64_t Sums::Missing(int64_t op) const {
+  return executor_.guarded().program.FirstUnfinished(AddOf(op), op);
+}
 
 absl::Status Sums::Begin(int64_t op) {
   const Instruction& add = executor_.OpOf(AddOf(op));
@@ -105,10 +107,10 @@ absl::Status Sums::Begin(int64_t op) {
   const absl::Status free = stamp.Check(FreeFor(t));
   if (!free.ok()) {
     executor_.FailAt(add, Annotate(free, ToString(sum)));
-    return executor_.error();
+    return executor_.guarded().error;
   }
   stamp.Set(Stamp::kBeingWritten);
-  StartSum(executor_.LayoutOf(add.stage), blocks_.Write(sum));
+  StartSum(executor_.options().layouts[add.stage.value], blocks_.Write(sum));
   stamp.Set(Begun(t, 0));
   return absl::OkStatus();
 }
@@ -116,7 +118,7 @@ absl::Status Sums::Begin(int64_t op) {
 std::byte* Sums::Open(int64_t op) {
   const int64_t number = AddOf(op);
   if (number == kNoOp) return nullptr;
-  const LinkedOp& add = executor_.state().at(number).linked;
+  const LinkedOp& add = executor_.guarded().program.at(number).linked;
   // A gradient that is to be weighted is handed over.
   if (WeightOfMicroBatch(executor_.options(), add.op) != 1) return nullptr;
   // Nobody touches a sum between its arrival (or the add of the lap before) and this add.
@@ -128,14 +130,14 @@ void Sums::Keep(int64_t op, StageGradient gradient) {
   if (AddOf(op) == kNoOp) return;
   const Op& backward = executor_.OpOf(op);
   gradient_bytes_ += BytesOf(backward.stage, gradient);
-  int64_t& most = executor_.stats().memory.gradients;
+  int64_t& most = executor_.guarded().stats.memory.gradients;
   most = std::max(most, gradient_bytes_);
   gradients_[PlaceOf(backward)] = std::move(gradient);
 }
 
 void Sums::StartAdd(int64_t number) {
   const EngineOptions& options = executor_.options();
-  const LinkedOp& linked = executor_.state().at(number).linked;
+  const LinkedOp& linked = executor_.guarded().program.at(number).linked;
   const Op op = linked.op;
   const MemoryBlock& sum = SumOf(linked.op);
   std::byte* const data = blocks_.Write(sum);
@@ -145,7 +147,7 @@ void Sums::StartAdd(int64_t number) {
   const Stamp stamp = blocks_.StampAt(sum);
   executor_.RunOnPool(
       number, [this, &options, op, data, gradient, weight, stamp]() -> absl::Status {
-        const StageLayout& layout = executor_.LayoutOf(op.stage);
+        const StageLayout& layout = executor_.options().layouts[op.stage.value];
         const SumRounding rounding{.seed = options.seed,
                                    .iteration = op.iteration.value,
                                    .micro_batch = MicroBatchOf(options, op)};
@@ -171,7 +173,8 @@ void Sums::StartAdd(int64_t number) {
 int64_t Sums::BytesOf(StageId stage, const StageGradient& gradient) const {
   int64_t bytes = 0;
   for (const GradientPart& part : gradient) {
-    bytes += executor_.LayoutOf(stage).parameters[part.parameter].numel * SizeOf(part.type);
+    bytes += executor_.options().layouts[stage.value].parameters[part.parameter].numel *
+             SizeOf(part.type);
   }
   return bytes;
 }

@@ -56,7 +56,9 @@ class Sums {
   // The add of the backward `op`; kNoOp: it has none.
   int64_t AddOf(int64_t op) const;
   // Whether nothing but its backward keeps an add from starting.
-  bool OnlyBackwardIsMissing(int64_t add) const { return executor_.state().at(add).waiting <= 1; }
+  bool OnlyBackwardIsMissing(int64_t add) const {
+    return executor_.guarded().program.at(add).waiting <= 1;
+  }
   int64_t BytesOf(StageId stage, const StageGradient& gradient) const;
   // What a lent sum's stamp says: that the sum of iteration t may begin there; that it has begun,
   // and has `count` gradients.

@@ -178,7 +178,7 @@ void Updates::Start(int64_t number) {
     Executor& executor = parts_.executor;
     if (*update == nullptr) {
       const Executor::Lock lock = executor.Hold();
-      if (!executor.error().ok()) return false;
+      if (!executor.guarded().error.ok()) return false;
       if (absl::Status whole = parts_.sums.CheckComplete(op); !whole.ok()) {
         executor.FailAt(op, whole);
         return false;
@@ -192,7 +192,7 @@ void Updates::Start(int64_t number) {
     if (options.costs != nullptr) options.costs->Count(op, 0, 1);
     executor.recorder().Record(Writer::kPool, {EventKind::kEnd, op});
     const Executor::Lock lock = executor.Hold();
-    if (!executor.error().ok()) return false;
+    if (!executor.guarded().error.ok()) return false;
     if (absl::Status whole = parts_.sums.CheckComplete(op); !whole.ok()) {
       executor.FailAt(op, whole);
       return false;
@@ -216,7 +216,7 @@ void Updates::StartKeep(int64_t number) {
   std::byte* const kept = parts_.blocks.Write(op.uses[1].block);
   parts_.executor.RunOnPool(number, [this, op, sum, optimizer, divisor, kept]() -> absl::Status {
     Executor& executor = parts_.executor;
-    const StageLayout& layout = executor.LayoutOf(op.stage);
+    const StageLayout& layout = executor.options().layouts[op.stage.value];
     if (optimizer == nullptr) {
       AverageSum(layout, sum, float(divisor), kept);
       const Executor::Lock lock = executor.Hold();

@@ -27,7 +27,7 @@ std::string Quoted(const Op& op) { return absl::StrCat("\"", ToString(op), "\"")
 }  // namespace
 
 std::string Waits::ComputingThread() const {
-  const ComputingSide& computing = executor_.computing();
+  const ComputingSide& computing = executor_.guarded().computing;
   const std::string time = SecondsText(Clock::now() - computing.since);
   const std::string op = Quoted(executor_.OpOf(computing.next.front()));
   if (computing.begun) return absl::StrCat("has been computing ", op, " for ", time);
@@ -35,8 +35,8 @@ std::string Waits::ComputingThread() const {
 }
 
 BlameAnswer Waits::WhyNotDone(int64_t op) const {
-  const ProgramState& program = executor_.state();
-  const ComputingSide& computing = executor_.computing();
+  const ProgramState& program = executor_.guarded().program;
+  const ComputingSide& computing = executor_.guarded().computing;
   int64_t root = program.Root(op);
   if (IsCompute(executor_.OpOf(root).kind)) {
     // Ready, but the computing thread has not come to it: what it is at comes before.
@@ -61,12 +61,12 @@ BlameAnswer Waits::WhyNotDone(int64_t op) const {
 }
 
 BlameAnswer Waits::WhatItDoes() const {
-  const ComputingSide& computing = executor_.computing();
+  const ComputingSide& computing = executor_.guarded().computing;
   if (computing.worker.has_value()) {
     return {.says = absl::StrCat("waits for ", computing.waiting_for), .next = *computing.worker};
   }
   if (!computing.next.empty()) return WhyNotDone(computing.next.front());
-  const int64_t op = executor_.state().FirstUndone();
+  const int64_t op = executor_.guarded().program.FirstUndone();
   if (op != kNoOp) return WhyNotDone(op);
   return {.says = "waits for nothing: its program is done"};
 }
@@ -77,7 +77,7 @@ bool Waits::IsAppended(const Op& named) const {
 }
 
 BlameAnswer Waits::WhyNotSent(WorkerId to, MessageKey message) const {
-  const ProgramState& program = executor_.state();
+  const ProgramState& program = executor_.guarded().program;
   const int64_t send = program.FindSend(to, message);
   if (send != kNoOp && !program.IsDone(send)) return WhyNotDone(send);
   const Op named = SendOf(message);
@@ -87,7 +87,7 @@ BlameAnswer Waits::WhyNotSent(WorkerId to, MessageKey message) const {
 }
 
 BlameAnswer Waits::AnswerTo(const BlameQuestion& question) const {
-  const absl::Status& error = executor_.error();
+  const absl::Status& error = executor_.guarded().error;
   if (!error.ok()) return {.says = absl::StrCat("has failed: ", error.message())};
   if (!question.message.has_value()) return WhatItDoes();
   return WhyNotSent(question.waiter, *question.message);
@@ -104,7 +104,7 @@ BlameAnswer Waits::AskWorker(Executor::Lock& lock, const BlameStep& step) {
         executor_.changed().notify_all();
       });
   if (!asked.ok()) return {.says = absl::StrCat("cannot be asked: ", asked.message())};
-  const auto ended = [&] { return answer->has_value() || !executor_.error().ok(); };
+  const auto ended = [&] { return answer->has_value() || !executor_.guarded().error.ok(); };
   WaitUntil(lock, executor_.changed(), Deadline(kAnswerLimit), ended);
   if (!answer->has_value()) return {.says = "does not answer"};
   if (!(*answer)->ok()) {
@@ -117,7 +117,7 @@ BlameAnswer Waits::AskWorker(Executor::Lock& lock, const BlameStep& step) {
 
 absl::Status Waits::AwaitWorker(Executor::Lock& lock, WorkerId worker, const std::string& what,
                                 const std::function<bool()>& done) {
-  ComputingSide& computing = executor_.computing();
+  ComputingSide& computing = executor_.guarded().computing;
   computing.worker = worker;
   absl::Status waited = executor_.WaitFor(
       lock, what,
@@ -134,7 +134,7 @@ absl::Status Waits::Blame(Executor::Lock& lock, const std::string& waited, Blame
   mine.says = mine.next.has_value() ? waited : absl::StrCat(waited, ": it ", mine.says);
   BlameChain chain;
   chain.Add(executor_.options().self, std::move(mine));
-  while (executor_.transport() != nullptr && executor_.error().ok()) {
+  while (executor_.transport() != nullptr && executor_.guarded().error.ok()) {
     const std::optional<BlameStep> step = chain.next();
     if (!step.has_value()) break;
     chain.Add(step->worker, AskWorker(lock, *step));
@@ -176,7 +176,7 @@ void EngineFlight::AskClock(int times) {
           clock_offset_ = {.offset_ns = theirs - (asked + way / 2), .within_ns = way / 2};
         }
         // At the end, which is told under the lock, the transport goes, while its thread is here.
-        const bool goes_on = !executor_.finished() && executor_.error().ok();
+        const bool goes_on = !executor_.guarded().finished && executor_.guarded().error.ok();
         if (times > 1 && goes_on) AskClock(times - 1);
       });
   sent.IgnoreError();  // likewise
@@ -188,10 +188,10 @@ std::optional<ClockOffset> EngineFlight::clock_offset() const {
 }
 
 void EngineFlight::DescribeWaits(FlightRecord& record) const {
-  const ProgramState& program = executor_.state();
-  const ComputingSide& computing = executor_.computing();
+  const ProgramState& program = executor_.guarded().program;
+  const ComputingSide& computing = executor_.guarded().computing;
   record.has_waits = true;
-  record.error = executor_.error();
+  record.error = executor_.guarded().error;
   record.appended =
       executor_.next_part().value_or(ProgramPart{Iteration(executor_.plan().iterations + 1)});
   record.offset = clock_offset_;
