@@ -6,7 +6,7 @@
 //   pass.Peak(PassTimeline::Gradients::kNone);   // activations: tensors that are no gradients
 //   pass.Peak(PassTimeline::Gradients::kWait, pending);  // and the gradients that may wait
 //
-// Pure arithmetic on numbers that somebody has measured (integrations/torch/pass_memory.h). Bytes
+// Pure arithmetic on numbers that somebody has measured (integrations/torch/measurements.h). Bytes
 // as allocated: whoever records them rounds. A block's number may be used again after its Free.
 // Used by one thread.
 #ifndef RINGZERO_SHARDING_PASS_TIMELINE_H_

@@ -1,7 +1,7 @@
 """The command `./rz bench activations`: bytes of activations of all workers together over time,
 with and without stagger.
 
-A worker's bytes are its live tensors after each stage (integrations/torch/pass_memory.h), without
+A worker's bytes are its live tensors after each stage (integrations/torch/measurements.h), without
 gradients that it has handed over. Unit: the peak of one worker's micro-batch, so that data
 parallelism peaks at the number of workers.
 """

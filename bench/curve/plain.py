@@ -13,7 +13,7 @@ from peers.gpt import Gpt, fill_whole, loss_of
 
 
 def _bible(path: str) -> bytes:
-    """The text in the package's file, whose parts are what compress(1) makes, without its head (integrations/data/bible_text.cc)."""
+    """The text in the package's file, whose parts are what compress(1) makes, without its head (integrations/data/dataset.cc)."""
     with open(path, "rb") as file:
         packed = file.read()
     (count,) = struct.unpack_from(">I", packed, 88)
@@ -23,7 +23,7 @@ def _bible(path: str) -> bytes:
 
 
 def _split(path: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """The bytes to train on, and the last tenth (integrations/data/text.cc)."""
+    """The bytes to train on, and the last tenth (integrations/data/dataset.cc)."""
     text = torch.frombuffer(bytearray(_bible(path)), dtype=torch.uint8).long()
     held_out = len(text) // 10
     return text[:-held_out], text[-held_out:]

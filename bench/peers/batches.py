@@ -3,7 +3,7 @@
     inputs, targets = tokens_of(case, iteration=0, micro_batch=2)     # lists of samples
 
 Mirrors base/philox.h, EpochOrder (integrations/data/dataset.cc), RandomSplit (there) and
-Batches::Train (integrations/torch/configured/configured_run.cc). tests/bench/benches_test.py compares with a
+Batches::Train (integrations/torch/models/configured_run.cc). tests/bench/benches_test.py compares with a
 file that RingZero's own code wrote, and `./rz bench peers` compares losses before it times anything.
 """
 import functools

@@ -20,7 +20,7 @@
 #include "absl/status/statusor.h"
 #include "integrations/cli/provenance.h"
 #include "integrations/data/dataset.h"
-#include "integrations/torch/configured/configured_run.h"
+#include "integrations/torch/models/configured_run.h"
 #include "integrations/torch/run_workers.h"
 #include "sharding/block_table.h"
 #include "sharding/cost_profile.h"

@@ -18,7 +18,7 @@
 #include "base/files.h"
 #include "base/status.h"
 #include "integrations/cli/resources.h"
-#include "integrations/torch/machine_speed.h"
+#include "integrations/torch/measurements.h"
 #include "p2p/rendezvous/join_job.h"
 #include "p2p/ucx/ucx_transport.h"
 

@@ -31,7 +31,7 @@
 #include "integrations/cli/train_worker.h"
 #include "integrations/sight/flight_desk.h"
 #include "integrations/sight/metrics.h"
-#include "integrations/torch/machine_speed.h"
+#include "integrations/torch/measurements.h"
 #include "integrations/torch/run_workers.h"
 #include "integrations/torch/tcp_rendezvous.h"
 #include "p2p/failure.h"

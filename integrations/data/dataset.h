@@ -29,9 +29,14 @@ class Split {
   virtual ~Split() = default;
   virtual int64_t size() const = 0;  // samples
   // Writes samples `indices` one after the other: images to float_inputs, tokens to token_inputs;
-  // targets: one class, or one token per position. Spans have exactly the sizes needed.
-  virtual void Read(std::span<const int64_t> indices, float* float_inputs, int64_t* token_inputs,
-                    int64_t* targets) const = 0;
+  // targets: one class, or one token per position.
+  void Read(std::span<const int64_t> indices, float* float_inputs, int64_t* token_inputs,
+            int64_t* targets) const;
+
+ private:
+  // Moves each pointer behind what is written.
+  virtual void ReadSample(int64_t index, float*& float_inputs, int64_t*& token_inputs,
+                          int64_t*& targets) const = 0;
 };
 
 class Dataset {

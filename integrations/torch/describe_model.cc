@@ -12,7 +12,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "integrations/torch/initialization.h"
 #include "integrations/torch/layer_parts.h"
 #include "integrations/torch/stage_marks.h"
 

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "zero/model_plan.h"
 
 namespace at {
@@ -34,6 +35,11 @@ struct TiedParameter {
   std::string parameter;  // in this layer: "weight"
   std::string target;     // full name of the earlier parameter: "embedding.weight"
 };
+
+// Initial values that replace the drawn ones, e.g. from a file: returns true if it filled `values`
+// (numel fp32, row-major) for the parameter or statistic of that full name. May be empty.
+using Preset =
+    std::function<absl::StatusOr<bool>(const std::string& name, std::vector<float>& values)>;
 
 struct LayerFactory {
   std::string name;  // unique; a parameter's full name is "<name>.<its name in the layer>"

@@ -1,4 +1,4 @@
-// An autograd function like at::linear's own, which asks the sink first.
+// An autograd function like at::linear's own, which asks the thread's sink first.
 #include "integrations/torch/linear.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -8,9 +8,8 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
-
-#include "integrations/torch/gradient_sink.h"
 
 namespace ringzero {
 namespace {
@@ -93,6 +92,8 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   }
 };
 
+thread_local std::shared_ptr<GradientSinkSlot> current_slot;
+
 }  // namespace
 
 at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
@@ -110,6 +111,14 @@ bool AddProduct(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& s
   if (!AddsOnce(grad.size(0), grad.size(1), x.size(1))) return false;
   sum.addmm_(grad.t(), x);
   return true;
+}
+
+GradientSink* CurrentGradientSink() {
+  return current_slot == nullptr ? nullptr : current_slot->sink;
+}
+
+void SetCurrentGradientSink(std::shared_ptr<GradientSinkSlot> slot) {
+  current_slot = std::move(slot);
 }
 
 }  // namespace ringzero

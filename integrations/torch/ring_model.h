@@ -77,9 +77,7 @@ struct RingModelOptions {
   // transport: null when the plan has one worker or no exchange. parameter_memory: if it is set,
   // parameters have no initial values.
   EngineOptions engine;
-  // Initial values that replace the drawn ones, e.g. from a file: returns true if it filled
-  // `values` (numel fp32, row-major) for the parameter or statistic of that full name.
-  std::function<absl::StatusOr<bool>(const std::string& name, std::vector<float>& values)> preset;
+  Preset preset;
   // True: Linear's weight gradient is always a product first, which is then added to its sum.
   // False: the product adds itself if the sum has come, on shapes where a trial gave the same bits.
   bool products_first = false;

@@ -1,9 +1,7 @@
 // RingModel's inside: the stages' modules and memory, and how far the micro-batch has come.
 //
-// ring_model.cc      creation, and the public calls
-// ring_pass.cc       forward and evaluation, stage by stage
-// ring_backward.cc   what the autograd graph calls back, gradients, the end of a micro-batch
-// ring_collect.cc    what a collection brings, by name
+// ring_model.cc   creation, the public calls, and what a collection brings
+// ring_pass.cc    a micro-batch: forward or evaluation, what the autograd graph calls back, its end
 #ifndef RINGZERO_INTEGRATIONS_TORCH_RING_MODEL_IMPL_H_
 #define RINGZERO_INTEGRATIONS_TORCH_RING_MODEL_IMPL_H_
 
@@ -14,15 +12,53 @@
 #include <thread>
 #include <vector>
 
-#include "integrations/torch/gradient_sink.h"
-#include "integrations/torch/initialization.h"
 #include "integrations/torch/layer_parts.h"
+#include "integrations/torch/linear.h"
 #include "integrations/torch/parameter_memory.h"
 #include "integrations/torch/ring_model.h"
-#include "integrations/torch/stage_edges.h"
 #include "integrations/torch/stage_marks.h"
 
 namespace ringzero {
+
+// Which pass of which stage an edge (EdgeNode, ring_pass.cc) belongs to.
+struct EdgePlace {
+  int stage = 0;
+  int64_t pass = 0;  // number of the forward in this model: tells a graph of an earlier forward
+};
+
+// Called from inside backward, on the thread that runs it; may throw.
+class BackwardListener {
+ public:
+  virtual ~BackwardListener() = default;
+  virtual void OnStageBegin(EdgePlace place) = 0;
+  virtual void OnStageEnd(EdgePlace place) = 0;
+  // `parameter`: index in the stage's layout; its .grad is complete.
+  virtual void OnGradient(int stage, int parameter) = 0;
+};
+
+// Graphs may outlive the model: they hold the slot (hence shared), and the model empties it.
+struct ListenerSlot {
+  BackwardListener* listener = nullptr;
+};
+
+// Calls OnGradient whenever the gradient of `tensor` has been accumulated, while this lives. It is
+// a hook of the node that accumulates: a tensor has one slot for hooks of its own, and a user may
+// take it (register_post_accumulate_grad_hook).
+class GradientHook {
+ public:
+  GradientHook(const std::shared_ptr<ListenerSlot>& slot, int stage, int parameter,
+               const at::Tensor& tensor);
+  GradientHook(GradientHook&&) = default;
+  ~GradientHook();
+
+ private:
+  std::shared_ptr<torch::autograd::Node> accumulator_;  // autograd keeps it only while in use
+  uintptr_t key_ = 0;
+};
+
+// Makes the gradients of every use of `tied` flow to `target`, where autograd adds them up as if
+// both were one tensor. The returned holder must live as long as that is wanted.
+std::shared_ptr<void> ShareAccumulator(const at::Tensor& target, const at::Tensor& tied);
 
 // A stage's modules and the state of its pass.
 struct RingStage {

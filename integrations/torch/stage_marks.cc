@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "integrations/torch/initialization.h"
+#include "integrations/torch/layer_parts.h"
 
 namespace ringzero {
 namespace {

@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "absl/strings/str_split.h"
-#include "integrations/torch/initialization.h"
+#include "integrations/torch/layer_parts.h"
 
 namespace ringzero::python {
 namespace {

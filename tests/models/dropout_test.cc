@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "integrations/torch/micro_batch_context.h"
+#include "integrations/torch/layer.h"
 #include "integrations/torch/models/parts.h"
 
 namespace ringzero {

@@ -16,7 +16,7 @@
 
 #include "base/check.h"
 #include "base/status.h"
-#include "integrations/torch/micro_batch_context.h"
+#include "integrations/torch/layer.h"
 #include "tests/support/ring_runner.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/tasks.h"

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "integrations/torch/initialization.h"
-#include "integrations/torch/micro_batch_context.h"
+#include "integrations/torch/layer.h"
+#include "integrations/torch/layer_parts.h"
 #include "tests/support/reference_trainer.h"
 #include "tests/support/ring_runner.h"
 #include "tests/support/status_matchers.h"

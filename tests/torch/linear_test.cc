@@ -17,8 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "integrations/torch/gradient_sink.h"
-#include "integrations/torch/micro_batch_context.h"
+#include "integrations/torch/layer.h"
 #include "tests/support/commit_seed.h"
 #include "tests/support/reference_trainer.h"
 #include "tests/support/ring_runner.h"

@@ -6,7 +6,7 @@
 
 #include "base/philox.h"
 #include "base/status.h"
-#include "integrations/torch/micro_batch_context.h"
+#include "integrations/torch/layer.h"
 
 namespace ringzero {
 namespace {

@@ -1,25 +1,40 @@
-// PassMemory: what a worker's computing allocates for one micro-batch, found by running it.
+// What computing takes on this machine: how fast it multiplies and copies, and the memory that a
+// worker allocates for one micro-batch.
 //
+//   PrepareTorch(threads);
+//   const MachineSpeed speed = MeasureSpeed();   // in a blink, for sharding/cost_profile.h
 //   RZ_ASSIGN_OR_RETURN(const PassMemory memory, MeasurePass(run, {.train = …, .evaluate = …}));
 //   memory.activations;
 //
-// One worker alone runs a few micro-batches of the plan's stages, and what torch allocates in the
-// last one is counted. The parameters are zeros that take no memory, so any model can be measured
-// if one micro-batch of it fits this machine. The numbers are the same every time. Uses torch on
-// the calling thread.
-#ifndef RINGZERO_INTEGRATIONS_TORCH_PASS_MEMORY_H_
-#define RINGZERO_INTEGRATIONS_TORCH_PASS_MEMORY_H_
+// Uses torch on the calling thread.
+#ifndef RINGZERO_INTEGRATIONS_TORCH_MEASUREMENTS_H_
+#define RINGZERO_INTEGRATIONS_TORCH_MEASUREMENTS_H_
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "integrations/torch/ring_model.h"
 #include "integrations/torch/run_workers.h"
+#include "sharding/cost_profile.h"
+#include "zero/update/value_type.h"
 
 namespace ringzero {
+
+// With torch's threads of the calling thread: a product of two 512 x 512 fp32 matrices, and copies
+// of 64 MiB; the fastest of a few. Some 0.1 s.
+MachineSpeed MeasureSpeed();
+// FLOP/s of 512 x 512 products in `type`. At most 8 after the first, and none begins after 50 ms.
+double MeasureFlops(ValueType type = ValueType::kFp32);
+// How many times longer products in `type` take than in fp32: measured for 50 ms, with matrices of
+// 128 x 128.
+double SlownessOf(ValueType type);
+
+std::string LibTorchVersion();       // "2.11.0"
+std::string LibTorchInstructions();  // which of its kernels run on this processor: "AVX2"
 
 // The most memory at once, in bytes as the allocator rounds them.
 struct PassMemory {
@@ -39,7 +54,10 @@ struct PassMemoryOptions {
   int metrics_count = 1;
 };
 
-// Errors are those of the model.
+// One worker alone runs a few micro-batches of the plan's stages, and what torch allocates in the
+// last one is counted. The parameters are zeros that take no memory, so any model can be measured
+// if one micro-batch of it fits this machine. The numbers are the same every time. Errors are those
+// of the model.
 absl::StatusOr<PassMemory> MeasurePass(const PlannedRun& run, const PassMemoryOptions& options);
 
 // How many bytes of CPU tensors this thread has allocated and not yet freed.
@@ -73,4 +91,4 @@ class LiveTensorBytes {
 
 }  // namespace ringzero
 
-#endif  // RINGZERO_INTEGRATIONS_TORCH_PASS_MEMORY_H_
+#endif  // RINGZERO_INTEGRATIONS_TORCH_MEASUREMENTS_H_

@@ -1,20 +1,27 @@
-// Runs a plan for one worker that exchanges nothing, on parameters that take no memory; listens to
-// torch's allocations, and asks the allocator how it rounds.
-#include "integrations/torch/pass_memory.h"
+// Times each piece of work a few times by the clock. Runs a plan for one worker that exchanges
+// nothing, on parameters that take no memory; listens to torch's allocations, and asks the allocator
+// how it rounds.
+#include "integrations/torch/measurements.h"
 
+#include <ATen/Version.h>
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/version.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <functional>
+#include <limits>
 #include <utility>
 #include <vector>
 
 #include "base/buffer.h"
 #include "base/status.h"
+#include "integrations/torch/layer_parts.h"
 #include "integrations/torch/torch.h"
 #include "p2p/mapping.h"
 #include "sharding/pass_timeline.h"
@@ -26,7 +33,30 @@ extern "C" size_t nallocx(size_t size, int flags) __attribute__((weak));
 namespace ringzero {
 namespace {
 
-constexpr int kPasses = 4;
+// The fastest of at most 8 calls, none of which begins after `most` seconds. A first call is not
+// counted: in it the library makes what it keeps.
+double FastestSeconds(const std::function<void()>& work, double most) {
+  work();
+  constexpr int kTimes = 8;
+  double fastest = std::numeric_limits<double>::infinity(), all = 0;
+  for (int i = 0; i < kTimes && all < most; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    work();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    fastest = std::min(fastest, took.count());
+    all += took.count();
+  }
+  return std::max(fastest, 1e-9);
+}
+
+double SecondsOfProduct(ValueType type, int64_t side, double most) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor a = at::ones({side, side}, ScalarTypeOf(type)), b = at::ones_like(a);
+  at::Tensor product = at::empty_like(a);
+  return FastestSeconds([&] { at::mm_out(product, a, b); }, most);
+}
+
+constexpr int kPasses = 4;  // of one micro-batch each
 
 // A listener to torch's allocations on this thread, while it lives. One at a time per thread, and
 // not together with torch's profiler.
@@ -157,6 +187,31 @@ absl::StatusOr<LapTask> NextTraining(RingModel& ring) {
 }
 
 }  // namespace
+
+double MeasureFlops(ValueType type) {
+  constexpr int64_t kSide = 512;
+  return 2.0 * kSide * kSide * kSide / SecondsOfProduct(type, kSide, /*most=*/0.05);
+}
+
+double SlownessOf(ValueType type) {
+  constexpr int64_t kSide = 128;
+  constexpr double kHalf = 0.025;
+  const double plain = SecondsOfProduct(ValueType::kFp32, kSide, kHalf);
+  return SecondsOfProduct(type, kSide, kHalf) / plain;
+}
+
+MachineSpeed MeasureSpeed() {
+  const at::NoGradGuard no_grad;
+  constexpr int64_t kValues = int64_t{16} << 20;
+  const at::Tensor from = at::ones({kValues});
+  at::Tensor to = at::empty({kValues});
+  const double copied = FastestSeconds([&] { to.copy_(from); }, /*most=*/1);
+  return {.flops_per_second = MeasureFlops(), .bytes_per_second = 2.0 * 4 * kValues / copied};
+}
+
+std::string LibTorchVersion() { return TORCH_VERSION; }
+
+std::string LibTorchInstructions() { return at::get_cpu_capability(); }
 
 absl::StatusOr<PassMemory> MeasurePass(const PlannedRun& run, const PassMemoryOptions& options) {
   using Gradients = PassTimeline::Gradients;

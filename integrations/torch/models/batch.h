@@ -1,6 +1,6 @@
 // One micro-batch's samples as tensors, read by Batches (configured_run.h).
-#ifndef RINGZERO_INTEGRATIONS_TORCH_CONFIGURED_BATCH_H_
-#define RINGZERO_INTEGRATIONS_TORCH_CONFIGURED_BATCH_H_
+#ifndef RINGZERO_INTEGRATIONS_TORCH_MODELS_BATCH_H_
+#define RINGZERO_INTEGRATIONS_TORCH_MODELS_BATCH_H_
 
 #include <cstdint>
 
@@ -17,4 +17,4 @@ struct Batch {
 
 }  // namespace ringzero
 
-#endif  // RINGZERO_INTEGRATIONS_TORCH_CONFIGURED_BATCH_H_
+#endif  // RINGZERO_INTEGRATIONS_TORCH_MODELS_BATCH_H_

@@ -1,12 +1,12 @@
 // Builds the layers and runs one sample of zeros through them, to describe them. Finds sample
 // numbers from (iteration, micro-batch). Computes cross entropy, and the counts beside it.
-#include "integrations/torch/configured/configured_run.h"
+#include "integrations/torch/models/configured_run.h"
 
 #include <c10/util/accumulate.h>
 
 #include "base/status.h"
-#include "integrations/torch/configured/batch.h"
 #include "integrations/torch/describe_model.h"
+#include "integrations/torch/models/batch.h"
 #include "integrations/torch/models/models.h"
 #include "integrations/torch/torch.h"
 

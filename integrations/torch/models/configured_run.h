@@ -6,8 +6,8 @@
 //   std::vector<double> quality = runner.Train(ring, lap);   // then ring.EndMicroBatch({…})
 //
 // This header includes no header of torch.
-#ifndef RINGZERO_INTEGRATIONS_TORCH_CONFIGURED_CONFIGURED_RUN_H_
-#define RINGZERO_INTEGRATIONS_TORCH_CONFIGURED_CONFIGURED_RUN_H_
+#ifndef RINGZERO_INTEGRATIONS_TORCH_MODELS_CONFIGURED_RUN_H_
+#define RINGZERO_INTEGRATIONS_TORCH_MODELS_CONFIGURED_RUN_H_
 
 #include <cstdint>
 #include <optional>
@@ -78,4 +78,4 @@ class LapRunner {
 
 }  // namespace ringzero
 
-#endif  // RINGZERO_INTEGRATIONS_TORCH_CONFIGURED_CONFIGURED_RUN_H_
+#endif  // RINGZERO_INTEGRATIONS_TORCH_MODELS_CONFIGURED_RUN_H_
