@@ -1,5 +1,5 @@
-// Chooses the reader by type; reads IDX files, CIFAR-10's records and texts, and checks every field;
-// draws random samples by counter, and orders epochs.
+// Chooses the reader by type; reads IDX files, CIFAR-10's records and texts, and checks every
+// field; draws random samples by counter, and orders epochs.
 #include "integrations/data/dataset.h"
 
 #include <unistd.h>

@@ -56,11 +56,6 @@ const TypeInfo* FindType(std::string_view name) {
   return nullptr;
 }
 
-absl::Status Bad(const std::string& what) { return absl::InvalidArgumentError(what); }
-absl::Status Wrong(const std::string& path, const std::string& what) {
-  return Bad(absl::StrCat(path, ": ", what));
-}
-
 std::string TypeName(TensorType type) {
   for (const TypeInfo& info : kTypes) {
     if (info.type == type && type != TensorType::kOther) return info.name;
@@ -75,14 +70,15 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
 // Bytes of `spec`'s values, or an error: a negative extent, more bytes than 2^62, an unknown type.
 absl::StatusOr<uint64_t> ByteSize(const TensorSpec& spec, std::string_view type_name) {
   const TypeInfo* type = FindType(type_name);
-  if (type == nullptr) return Bad("a type that cannot be written");
+  if (type == nullptr) return InvalidArgument("a type that cannot be written");
   unsigned __int128 bytes = type->bytes;
   for (const int64_t extent : spec.shape) {
-    if (extent < 0) return Bad(absl::StrCat("its shape has the extent ", extent));
+    if (extent < 0) return InvalidArgument("its shape has the extent ", extent);
     // A zero later on does not excuse a product that no file can hold.
     bytes *= static_cast<uint64_t>(extent);
-    if (bytes > kMostBytes)
-      return Bad(absl::StrCat("its shape ", ShapeText(spec.shape), " is too large"));
+    if (bytes > kMostBytes) {
+      return InvalidArgument("its shape ", ShapeText(spec.shape), " is too large");
+    }
   }
   return static_cast<uint64_t>(bytes);
 }
@@ -99,16 +95,16 @@ absl::StatusOr<Json> ParseJson(std::string_view text) {
     return true;
   };
   Json json = Json::parse(text, watch, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return Bad("its header is not valid JSON");
-  if (!json.is_object()) return Bad("its header is not a JSON object");
-  if (!twice.empty()) return Bad(absl::StrCat("tensor '", twice, "' stands twice in the header"));
+  if (json.is_discarded()) return InvalidArgument("its header is not valid JSON");
+  if (!json.is_object()) return InvalidArgument("its header is not a JSON object");
+  if (!twice.empty()) return InvalidArgument("tensor '", twice, "' stands twice in the header");
   return json;
 }
 
 absl::Status CheckMetadata(const Json& json) {
-  if (!json.is_object()) return Bad("__metadata__ is not a JSON object");
+  if (!json.is_object()) return InvalidArgument("__metadata__ is not a JSON object");
   for (const auto& [key, value] : json.items()) {
-    if (!value.is_string()) return Bad(absl::StrCat("__metadata__.", key, " is not a string"));
+    if (!value.is_string()) return InvalidArgument("__metadata__.", key, " is not a string");
   }
   return absl::OkStatus();
 }
@@ -121,33 +117,35 @@ bool AreSizes(const Json& json) {
 }
 
 absl::StatusOr<Entry> ParseEntry(const std::string& name, const Json& json, uint64_t value_bytes) {
-  if (!json.is_object()) return Bad("not a JSON object");
+  if (!json.is_object()) return InvalidArgument("not a JSON object");
   for (const auto& [key, value] : json.items()) {
     if (key != "dtype" && key != "shape" && key != "data_offsets") {
-      return Bad(absl::StrCat("unknown key '", key, "'"));
+      return InvalidArgument("unknown key '", key, "'");
     }
   }
   const Json type = json.value("dtype", Json()), shape = json.value("shape", Json());
   const Json offsets = json.value("data_offsets", Json());
-  if (!type.is_string()) return Bad("no dtype");
-  if (!shape.is_array()) return Bad("no shape");
-  if (!offsets.is_array()) return Bad("no data_offsets");
-  if (!AreSizes(shape)) return Bad("its shape is not a list of sizes");
-  if (offsets.size() != 2 || !AreSizes(offsets)) return Bad("its data_offsets are not two sizes");
+  if (!type.is_string()) return InvalidArgument("no dtype");
+  if (!shape.is_array()) return InvalidArgument("no shape");
+  if (!offsets.is_array()) return InvalidArgument("no data_offsets");
+  if (!AreSizes(shape)) return InvalidArgument("its shape is not a list of sizes");
+  if (offsets.size() != 2 || !AreSizes(offsets)) {
+    return InvalidArgument("its data_offsets are not two sizes");
+  }
   Entry entry = {.spec = {.name = name, .shape = shape}, .type_name = type};
   const TypeInfo* info = FindType(entry.type_name);
-  if (info == nullptr) return Bad(absl::StrCat("unknown dtype '", entry.type_name, "'"));
+  if (info == nullptr) return InvalidArgument("unknown dtype '", entry.type_name, "'");
   entry.spec.type = info->type;
   entry.begin = offsets[0].get<uint64_t>();
   entry.end = offsets[1].get<uint64_t>();
   if (entry.begin > entry.end || entry.end > value_bytes) {
-    return Bad(absl::StrCat("its values lie at bytes ", entry.begin, " to ", entry.end,
-                            ", but the file has ", value_bytes, " bytes of values"));
+    return InvalidArgument("its values lie at bytes ", entry.begin, " to ", entry.end,
+                           ", but the file has ", value_bytes, " bytes of values");
   }
   RZ_ASSIGN_OR_RETURN(const uint64_t wanted, ByteSize(entry.spec, entry.type_name));
   if (entry.end - entry.begin != wanted) {
-    return Bad(absl::StrCat("its values have ", entry.end - entry.begin, " bytes, but ",
-                            entry.type_name, " ", ShapeText(entry.spec.shape), " wants ", wanted));
+    return InvalidArgument("its values have ", entry.end - entry.begin, " bytes, but ",
+                           entry.type_name, " ", ShapeText(entry.spec.shape), " wants ", wanted);
   }
   return entry;
 }
@@ -161,11 +159,13 @@ absl::StatusOr<std::string> MakeHeader(const std::vector<TensorSpec>& tensors,
   for (const TensorSpec& spec : tensors) {
     const std::string type = TypeName(spec.type);
     if (spec.type != TensorType::kF32 && spec.type != TensorType::kI64) {
-      return Bad(
-          absl::StrCat("tensor '", spec.name, "': ", type, " is not written, only F32 and I64"));
+      return InvalidArgument("tensor '", spec.name, "': ", type,
+                             " is not written, only F32 and I64");
     }
-    if (spec.name == "__metadata__") return Bad("no tensor may be called '__metadata__'");
-    if (json.contains(spec.name)) return Bad(absl::StrCat("tensor '", spec.name, "' stands twice"));
+    if (spec.name == "__metadata__") {
+      return InvalidArgument("no tensor may be called '__metadata__'");
+    }
+    if (json.contains(spec.name)) return InvalidArgument("tensor '", spec.name, "' stands twice");
     const absl::StatusOr<uint64_t> bytes = ByteSize(spec, type);
     if (!bytes.ok()) return Annotate(bytes.status(), absl::StrCat("tensor '", spec.name, "'"));
     json[spec.name] = {{"dtype", type}, {"shape", spec.shape}, {"data_offsets", {at, at + *bytes}}};
@@ -207,15 +207,15 @@ absl::StatusOr<std::unique_ptr<SafetensorsReader>> SafetensorsReader::Open(
   }
   struct stat info;
   if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
-    return Wrong(path, "is not a regular file");
+    return InvalidArgument(path, ": is not a regular file");
   }
   const auto size = static_cast<size_t>(info.st_size);
   if (size < 8) {
-    return Wrong(path, absl::StrCat("truncated: ", size, " bytes; the header's length has 8"));
+    return InvalidArgument(path, ": truncated: ", size, " bytes; the header's length has 8");
   }
   void* memory = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (memory == MAP_FAILED) {
-    return Wrong(path, absl::StrCat("cannot be mapped: ", std::strerror(errno)));
+    return InvalidArgument(path, ": cannot be mapped: ", std::strerror(errno));
   }
   std::unique_ptr<SafetensorsReader> reader(
       new SafetensorsReader(path, {static_cast<const std::byte*>(memory), size}));
@@ -227,12 +227,12 @@ absl::Status SafetensorsReader::Parse() {
   uint64_t header_bytes;
   std::memcpy(&header_bytes, file_.data(), 8);
   if (header_bytes > kMostHeaderBytes) {
-    return Wrong(path_, absl::StrCat("its header would have ", header_bytes, " bytes: the most is ",
-                                     kMostHeaderBytes, " (is it a safetensors file?)"));
+    return InvalidArgument(path_, ": its header would have ", header_bytes, " bytes: the most is ",
+                           kMostHeaderBytes, " (is it a safetensors file?)");
   }
   if (header_bytes > file_.size() - 8) {
-    return Wrong(path_, absl::StrCat("truncated: a header of ", header_bytes,
-                                     " bytes in a file of ", file_.size()));
+    return InvalidArgument(path_, ": truncated: a header of ", header_bytes, " bytes in a file of ",
+                           file_.size());
   }
   values_ = file_.subspan(8 + header_bytes);
   const std::string_view text(reinterpret_cast<const char*>(file_.data()) + 8, header_bytes);
@@ -258,13 +258,13 @@ absl::Status SafetensorsReader::ParseHeader(std::string_view text) {
   for (size_t i = 0; i < entries_.size(); at = entries_[i++].end) {
     const std::string& name = entries_[i].spec.name;
     if (entries_[i].begin != at) {
-      return Bad(absl::StrCat("tensor '", name, "': its values begin at byte ", entries_[i].begin,
-                              ", but those before it end at ", at));
+      return InvalidArgument("tensor '", name, "': its values begin at byte ", entries_[i].begin,
+                             ", but those before it end at ", at);
     }
     by_name_[name] = i;
   }
   if (at == values_.size()) return absl::OkStatus();
-  return Bad(absl::StrCat(values_.size() - at, " bytes follow the last tensor's values"));
+  return InvalidArgument(values_.size() - at, " bytes follow the last tensor's values");
 }
 
 const SafetensorsReader::Entry* SafetensorsReader::Find(const std::string& name) const {
@@ -281,9 +281,9 @@ absl::StatusOr<const SafetensorsReader::Entry*> SafetensorsReader::FindAs(
   size_t wanted = 1;
   for (int64_t extent : entry->spec.shape) wanted *= static_cast<size_t>(extent);
   if (entry->spec.shape != shape || wanted != values) {
-    return Wrong(path_,
-                 absl::StrCat("tensor '", name, "' has the shape ", ShapeText(entry->spec.shape),
-                              ", wanted ", ShapeText(shape), " (", values, " values)"));
+    return InvalidArgument(path_, ": tensor '", name, "' has the shape ",
+                           ShapeText(entry->spec.shape), ", wanted ", ShapeText(shape), " (",
+                           values, " values)");
   }
   return entry;
 }
@@ -301,15 +301,15 @@ absl::Status SafetensorsReader::Read(const std::string& name, const std::vector<
     case TensorType::kI64:
     case TensorType::kOther: break;
   }
-  return Wrong(path_, absl::StrCat("tensor '", name, "' is ", entry->type_name,
-                                   ": wanted F32, F16 or BF16"));
+  return InvalidArgument(path_, ": tensor '", name, "' is ", entry->type_name,
+                         ": wanted F32, F16 or BF16");
 }
 
 absl::Status SafetensorsReader::Read(const std::string& name, const std::vector<int64_t>& shape,
                                      std::span<int64_t> out) const {
   RZ_ASSIGN_OR_RETURN(const Entry* entry, FindAs(name, shape, out.size()));
   if (entry->spec.type != TensorType::kI64) {
-    return Wrong(path_, absl::StrCat("tensor '", name, "' is ", entry->type_name, ": wanted I64"));
+    return InvalidArgument(path_, ": tensor '", name, "' is ", entry->type_name, ": wanted I64");
   }
   if (!out.empty()) std::memcpy(out.data(), values_.data() + entry->begin, out.size_bytes());
   return absl::OkStatus();
@@ -335,18 +335,18 @@ absl::StatusOr<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(
 absl::Status SafetensorsWriter::WriteNext(const std::string& name, TensorType type,
                                           std::span<const std::byte> bytes) {
   if (file_ == nullptr || next_ == tensors_.size() || tensors_[next_].name != name) {
-    return Wrong(path_, absl::StrCat("tensor '", name, "' is written where ",
-                                     file_ == nullptr || next_ == tensors_.size()
-                                         ? "no tensor is left"
-                                         : absl::StrCat("'", tensors_[next_].name, "' is next")));
+    return InvalidArgument(path_, ": tensor '", name, "' is written where ",
+                           file_ == nullptr || next_ == tensors_.size()
+                               ? "no tensor is left"
+                               : absl::StrCat("'", tensors_[next_].name, "' is next"));
   }
   const TensorSpec& spec = tensors_[next_];
   const std::string type_name = TypeName(spec.type);
   RZ_ASSIGN_OR_RETURN(const uint64_t wanted, ByteSize(spec, type_name));
   if (type != spec.type || bytes.size() != wanted) {
-    return Wrong(path_, absl::StrCat("tensor '", name, "': ", bytes.size(), " bytes of ",
-                                     TypeName(type), " given, but ", type_name, " ",
-                                     ShapeText(spec.shape), " wants ", wanted));
+    return InvalidArgument(path_, ": tensor '", name, "': ", bytes.size(), " bytes of ",
+                           TypeName(type), " given, but ", type_name, " ", ShapeText(spec.shape),
+                           " wants ", wanted);
   }
   RZ_RETURN_IF_ERROR(
       file_->Write(absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())));
@@ -364,9 +364,9 @@ absl::Status SafetensorsWriter::Write(const std::string& name, std::span<const i
 }
 
 absl::Status SafetensorsWriter::Finish() {
-  if (file_ == nullptr) return Wrong(path_, "is finished already");
+  if (file_ == nullptr) return InvalidArgument(path_, ": is finished already");
   if (next_ < tensors_.size()) {
-    return Wrong(path_, absl::StrCat("tensor '", tensors_[next_].name, "' was not written"));
+    return InvalidArgument(path_, ": tensor '", tensors_[next_].name, "' was not written");
   }
   RZ_RETURN_IF_ERROR(file_->Finish());
   file_ = nullptr;
@@ -374,7 +374,7 @@ absl::Status SafetensorsWriter::Finish() {
 }
 
 absl::Status SafetensorsWriter::MoveTo(const std::string& path) {
-  if (file_ == nullptr) return Wrong(path_, "is finished already");
+  if (file_ == nullptr) return InvalidArgument(path_, ": is finished already");
   RZ_ASSIGN_OR_RETURN(file_, file_->CopyTo(path, written_));
   path_ = path;
   return absl::OkStatus();

@@ -160,8 +160,24 @@ bool IsCountable(const std::shared_ptr<torch::nn::Module>& m) {
                  ConvTranspose3dImpl>(m);
 }
 
-absl::Status InLayer(const std::string& name, const std::string& what) {
-  return InvalidArgument("layer \"", name, "\": ", what);
+template <typename... What>
+absl::Status InLayer(const std::string& name, const What&... what) {
+  return InvalidArgument("layer \"", name, "\": ", what...);
+}
+
+// Runs the layer without autograd and in eval mode; `inputs` become its outputs.
+absl::StatusOr<LayerCost> CountLayer(const std::string& layer_name, Layer& layer,
+                                     TensorList& inputs) {
+  try {
+    const at::NoGradGuard no_grad;
+    layer.eval();
+    const CostMeter meter(inputs);
+    inputs = layer.forward(std::move(inputs));
+    return meter.cost();
+  } catch (const std::exception& error) {
+    return InvalidArgument("running one sample through layer \"", layer_name,
+                           "\" to count its cost: ", error.what());
+  }
 }
 
 // Describes layer after layer; remembers the parameters seen, for ties.
@@ -208,20 +224,18 @@ class Describer {
       const auto own = std::find_if(parameters.begin(), parameters.end(),
                                     [&](const ParameterSpec& p) { return p.name == full; });
       if (own == parameters.end()) {
-        return InLayer(factory.name,
-                       absl::StrCat("ties \"", tie.parameter, "\", which it has not"));
+        return InLayer(factory.name, "ties \"", tie.parameter, "\", which it has not");
       }
       const auto target = parameters_.find(tie.target);
       if (target == parameters_.end()) {
-        return InLayer(factory.name, absl::StrCat("ties \"", tie.parameter, "\" to \"", tie.target,
-                                                  "\", which is no parameter of an earlier layer"));
+        return InLayer(factory.name, "ties \"", tie.parameter, "\" to \"", tie.target,
+                       "\", which is no parameter of an earlier layer");
       }
       const Known& known = target->second;
       if (known.spec.shape != own->shape || known.spec.strides != own->strides ||
           known.spec.trainable != own->trainable) {
-        return InLayer(factory.name,
-                       absl::StrCat("ties \"", tie.parameter, "\" to \"", tie.target,
-                                    "\": shape, strides and requires_grad must be equal"));
+        return InLayer(factory.name, "ties \"", tie.parameter, "\" to \"", tie.target,
+                       "\": shape, strides and requires_grad must be equal");
       }
       int& last_use = model_.layers[known.layer].last_use;
       last_use = std::max(last_use, index);
@@ -289,10 +303,9 @@ const CostMeter::Reads& CostMeter::reads() const { return state_->counted.reads;
 
 absl::Status CheckCountable(const std::string& layer_name, torch::nn::Module& module) {
   for (const auto& item : module.named_modules()) {
-    bool has_parameters = false;
-    for (const auto& p : item.value()->named_parameters(/*recurse=*/false)) {
-      has_parameters = has_parameters || p.value().defined();
-    }
+    const std::vector<at::Tensor> own = item.value()->parameters(/*recurse=*/false);
+    const bool has_parameters =
+        std::any_of(own.begin(), own.end(), [](const at::Tensor& p) { return p.defined(); });
     if (!has_parameters || IsCountable(item.value())) continue;
     const std::string member =
         item.key().empty() ? "its module" : absl::StrCat("its member \"", item.key(), "\"");
@@ -302,20 +315,6 @@ absl::Status CheckCountable(const std::string& layer_name, torch::nn::Module& mo
         "could be counted");
   }
   return absl::OkStatus();
-}
-
-absl::StatusOr<LayerCost> CountLayer(const std::string& layer_name, Layer& layer,
-                                     TensorList& inputs) {
-  try {
-    const at::NoGradGuard no_grad;
-    layer.eval();
-    const CostMeter meter(inputs);
-    inputs = layer.forward(std::move(inputs));
-    return meter.cost();
-  } catch (const std::exception& error) {
-    return InvalidArgument("running one sample through layer \"", layer_name,
-                           "\" to count its cost: ", error.what());
-  }
 }
 
 absl::StatusOr<ModelDescription> DescribeModel(const std::vector<LayerFactory>& layers,

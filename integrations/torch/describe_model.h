@@ -33,7 +33,10 @@ absl::StatusOr<ModelDescription> DescribeModel(const std::vector<LayerFactory>& 
 // Linear, Bilinear, Conv, ConvTranspose, Embedding, norm or MultiheadAttention.
 absl::Status CheckCountable(const std::string& layer_name, torch::nn::Module& module);
 
-// Counts the operations this thread runs while the meter lives. One meter per thread at a time.
+// Counts the operations this thread runs while the meter lives; one meter per thread at a time.
+// Matrix products, convolutions and attention count 2 per multiply-add, embeddings and norms by the
+// size of what they read and write. In the backward all of these count twice. Each input value
+// adds 1.
 class CostMeter {
  public:
   // `inputs`: of the layer that is going to run.
@@ -48,12 +51,6 @@ class CostMeter {
   struct State;
   std::unique_ptr<State> state_;
 };
-
-// Runs the layer without autograd and in eval mode; `inputs` become its outputs. Matrix products,
-// convolutions and attention count 2 per multiply-add, embeddings and norms by the size of what
-// they read and write; in the backward all of these count twice. Each input value adds 1.
-absl::StatusOr<LayerCost> CountLayer(const std::string& layer_name, Layer& layer,
-                                     TensorList& inputs);
 
 }  // namespace ringzero
 

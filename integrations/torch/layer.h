@@ -77,7 +77,6 @@ class ModuleLayer final : public Layer {
     torch::nn::Module::train(on);
     module_->train(on);
   }
-  Holder& module() { return module_; }
 
  private:
   Holder module_;

@@ -1,5 +1,5 @@
-// A layer as built: what it holds (parameters, BatchNorm's statistics), its initial values, and what
-// RingZero cannot train.
+// A layer as built: what it holds (parameters, BatchNorm's statistics), its initial values, and
+// what RingZero cannot train.
 //
 //   RZ_ASSIGN_OR_RETURN(std::shared_ptr<Layer> layer, BuildLayer(factory, seed));
 //   RZ_RETURN_IF_ERROR(CheckLayer("block1", *layer));

@@ -1,6 +1,6 @@
 // Times each piece of work a few times by the clock. Runs a plan for one worker that exchanges
-// nothing, on parameters that take no memory; listens to torch's allocations, and asks the allocator
-// how it rounds.
+// nothing, on parameters that take no memory; listens to torch's allocations, and asks the
+// allocator how it rounds.
 #include "integrations/torch/measurements.h"
 
 #include <ATen/Version.h>
@@ -58,16 +58,12 @@ double SecondsOfProduct(ValueType type, int64_t side, double most) {
 
 constexpr int kPasses = 4;  // of one micro-batch each
 
-// A listener to torch's allocations on this thread, while it lives. One at a time per thread, and
-// not together with torch's profiler.
-template <typename Counter>
-class Listening {
+// While it lives, its listener hears of torch's allocations on this thread. One at a time per
+// thread, and not together with torch's profiler.
+class Listening : c10::DebugInfoGuard {
  public:
-  Listening() : guard_(c10::DebugInfoKind::PROFILER_STATE, counter) {}
-  const std::shared_ptr<Counter> counter = std::make_shared<Counter>();
-
- private:
-  c10::DebugInfoGuard guard_;
+  explicit Listening(std::shared_ptr<c10::MemoryReportingInfoBase> listener)
+      : DebugInfoGuard(c10::DebugInfoKind::PROFILER_STATE, std::move(listener)) {}
 };
 
 uint64_t AddressOf(const void* data) { return reinterpret_cast<uint64_t>(data); }
@@ -215,8 +211,9 @@ std::string LibTorchInstructions() { return at::get_cpu_capability(); }
 
 absl::StatusOr<PassMemory> MeasurePass(const PlannedRun& run, const PassMemoryOptions& options) {
   using Gradients = PassTimeline::Gradients;
-  const Listening<AllocationRecorder> listening;
-  AllocationRecorder& recorder = *listening.counter;
+  const auto shared_recorder = std::make_shared<AllocationRecorder>();
+  const Listening listening(shared_recorder);
+  AllocationRecorder& recorder = *shared_recorder;
   WaitingGradients waiting(run.planned);
   PassMemory memory;
   RZ_ASSIGN_OR_RETURN(const std::unique_ptr<RingModel> ring,
@@ -252,18 +249,13 @@ struct LiveTensorBytes::Counter : c10::MemoryReportingInfoBase {
   int64_t peak = 0;
 };
 
-struct LiveTensorBytes::State : Listening<Counter> {};
+LiveTensorBytes::LiveTensorBytes()
+    : counter_(std::make_shared<Counter>()), listening_(std::make_shared<Listening>(counter_)) {}
 
-LiveTensorBytes::LiveTensorBytes() : state_(std::make_unique<State>()) {}
+int64_t LiveTensorBytes::bytes() const { return counter_->bytes; }
 
-LiveTensorBytes::~LiveTensorBytes() = default;
+int64_t LiveTensorBytes::TakePeak() { return std::exchange(counter_->peak, counter_->bytes); }
 
-int64_t LiveTensorBytes::bytes() const { return state_->counter->bytes; }
-
-int64_t LiveTensorBytes::TakePeak() {
-  return std::exchange(state_->counter->peak, state_->counter->bytes);
-}
-
-void LiveTensorBytes::HandedOver(int64_t bytes) { state_->counter->bytes -= bytes; }
+void LiveTensorBytes::HandedOver(int64_t bytes) { counter_->bytes -= bytes; }
 
 }  // namespace ringzero

@@ -74,7 +74,6 @@ absl::StatusOr<PassMemory> MeasurePass(const PlannedRun& run, const PassMemoryOp
 class LiveTensorBytes {
  public:
   LiveTensorBytes();
-  ~LiveTensorBytes();
   LiveTensorBytes(const LiveTensorBytes&) = delete;
   LiveTensorBytes& operator=(const LiveTensorBytes&) = delete;
 
@@ -85,8 +84,8 @@ class LiveTensorBytes {
 
  private:
   struct Counter;
-  struct State;
-  std::unique_ptr<State> state_;
+  const std::shared_ptr<Counter> counter_;
+  const std::shared_ptr<void> listening_;
 };
 
 }  // namespace ringzero

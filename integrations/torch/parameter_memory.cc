@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -19,18 +20,42 @@
 
 namespace ringzero {
 
-struct ReleasedRange::Entry {
-  std::byte* begin = nullptr;
-  size_t bytes = 0;
-  std::string what;
-  std::vector<std::pair<size_t, std::string>> parts;
-  std::atomic<const Entry*>* slot = nullptr;  // of the table below
+// Addresses that nothing may touch: touching one ends the process with a message.
+//
+// Reserving installs, once per process, a SIGSEGV handler that names the range that was touched and
+// then lets the signal take its course; a fault anywhere else goes to the handler that was there
+// before. The handler can name up to 4096 ranges at once; further ranges are reserved all the same.
+// Thread-safe.
+class ReleasedRange {
+ public:
+  // `layout` must outlive it.
+  static absl::StatusOr<std::unique_ptr<const ReleasedRange>> Reserve(const std::string& what,
+                                                                      const StageLayout& layout);
+  ReleasedRange(const ReleasedRange&) = delete;
+  ReleasedRange& operator=(const ReleasedRange&) = delete;
+  ~ReleasedRange();
+
+  std::byte* data() const { return begin_; }
+  bool Has(const std::byte* address) const {
+    return address >= begin_ && address < begin_ + bytes_;
+  }
+  // Says that `address`, which it has, was touched. For the signal handler.
+  void Name(const std::byte* address) const;
+
+ private:
+  ReleasedRange(const std::string& what, const StageLayout& layout, void* begin, size_t bytes);
+
+  const std::string what_;
+  const StageLayout& layout_;
+  std::byte* const begin_;
+  const size_t bytes_;
+  std::atomic<const ReleasedRange*>* slot_ = nullptr;  // of the table below
 };
 
 namespace {
 
 // A signal handler has no context but globals: the table that it reads, and the handler before it.
-std::array<std::atomic<const ReleasedRange::Entry*>, 4096> table;
+std::array<std::atomic<const ReleasedRange*>, 4096> table;
 struct sigaction previous;
 
 void Say(absl::string_view text) {
@@ -41,28 +66,12 @@ void Say(absl::string_view text) {
   }
 }
 
-void NameRange(const ReleasedRange::Entry& range, size_t offset) {
-  Say("ringzero: access to a released parameter of ");
-  Say(range.what);
-  const std::string* part = nullptr;
-  for (const auto& [begin, text] : range.parts) {
-    if (begin <= offset) part = &text;
-  }
-  if (part != nullptr) {
-    Say(": ");
-    Say(*part);
-  }
-  Say(". A stage's parameters may be read only in its own forward and backward.\n");
-}
-
 void OnFault(int signal, siginfo_t* info, void* context) {
   const auto* address = static_cast<const std::byte*>(info->si_addr);
   for (const auto& slot : table) {
-    const ReleasedRange::Entry* range = slot.load(std::memory_order_acquire);
-    if (range == nullptr || address < range->begin || address >= range->begin + range->bytes) {
-      continue;
-    }
-    NameRange(*range, static_cast<size_t>(address - range->begin));
+    const ReleasedRange* range = slot.load(std::memory_order_acquire);
+    if (range == nullptr || !range->Has(address)) continue;
+    range->Name(address);
     break;
   }
   if ((previous.sa_flags & SA_SIGINFO) != 0 && previous.sa_sigaction != nullptr) {
@@ -87,57 +96,56 @@ void InstallHandler() {
 
 }  // namespace
 
-absl::StatusOr<ReleasedRange> ReleasedRange::Reserve(
-    const std::string& what, size_t bytes, std::vector<std::pair<size_t, std::string>> parts) {
-  auto entry = std::make_unique<Entry>();
-  entry->bytes = std::max<size_t>(bytes, 1);
-  entry->what = what;
-  entry->parts = std::move(parts);
-  void* begin =
-      mmap(nullptr, entry->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+absl::StatusOr<std::unique_ptr<const ReleasedRange>> ReleasedRange::Reserve(
+    const std::string& what, const StageLayout& layout) {
+  const size_t bytes = std::max<size_t>(static_cast<size_t>(layout.parameter_bytes), 1);
+  void* begin = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (begin == MAP_FAILED) {
-    return OutOfMemory(absl::StrCat("reserving ", bytes, " bytes of addresses for ", what, ": ",
-                                    std::strerror(errno)));
+    return OutOfMemory(absl::StrCat("reserving ", layout.parameter_bytes,
+                                    " bytes of addresses for ", what, ": ", std::strerror(errno)));
   }
-  entry->begin = static_cast<std::byte*>(begin);
   InstallHandler();
-  for (auto& slot : table) {
-    const Entry* free = nullptr;
-    if (!slot.compare_exchange_strong(free, entry.get(), std::memory_order_acq_rel)) continue;
-    entry->slot = &slot;
-    break;
-  }
-  return ReleasedRange(std::move(entry));
+  return std::unique_ptr<const ReleasedRange>(new ReleasedRange(what, layout, begin, bytes));
 }
 
-ReleasedRange::ReleasedRange(std::unique_ptr<Entry> entry) : entry_(std::move(entry)) {}
-ReleasedRange::ReleasedRange(ReleasedRange&&) noexcept = default;
-ReleasedRange& ReleasedRange::operator=(ReleasedRange&& other) noexcept {
-  std::swap(entry_, other.entry_);
-  return *this;
+ReleasedRange::ReleasedRange(const std::string& what, const StageLayout& layout, void* begin,
+                             size_t bytes)
+    : what_(what), layout_(layout), begin_(static_cast<std::byte*>(begin)), bytes_(bytes) {
+  for (auto& slot : table) {
+    const ReleasedRange* free = nullptr;
+    if (!slot.compare_exchange_strong(free, this, std::memory_order_acq_rel)) continue;
+    slot_ = &slot;
+    break;
+  }
 }
 
 ReleasedRange::~ReleasedRange() {
-  if (entry_ == nullptr) return;
-  if (entry_->slot != nullptr) entry_->slot->store(nullptr);
-  munmap(entry_->begin, entry_->bytes);
+  if (slot_ != nullptr) slot_->store(nullptr);
+  munmap(begin_, bytes_);
 }
 
-std::byte* ReleasedRange::data() const { return entry_->begin; }
+void ReleasedRange::Name(const std::byte* address) const {
+  Say("ringzero: access to a released parameter of ");
+  Say(what_);
+  const std::string* parameter = nullptr;  // the last one that begins there or before
+  for (const ParameterSpec& spec : layout_.parameters) {
+    if (begin_ + spec.offset_bytes <= address) parameter = &spec.name;
+  }
+  if (parameter != nullptr) {
+    Say(": ");
+    Say(*parameter);
+  }
+  Say(". A stage's parameters may be read only in its own forward and backward.\n");
+}
 
 absl::StatusOr<std::unique_ptr<ParameterMemory>> ParameterMemory::Create(
     const std::string& what, const StageLayout& layout) {
-  std::vector<std::pair<size_t, std::string>> parts;
-  for (const ParameterSpec& spec : layout.parameters) {
-    parts.emplace_back(static_cast<size_t>(spec.offset_bytes), spec.name);
-  }
-  RZ_ASSIGN_OR_RETURN(
-      ReleasedRange released,
-      ReleasedRange::Reserve(what, static_cast<size_t>(layout.parameter_bytes), std::move(parts)));
+  RZ_ASSIGN_OR_RETURN(auto released, ReleasedRange::Reserve(what, layout));
   return std::unique_ptr<ParameterMemory>(new ParameterMemory(layout, std::move(released)));
 }
 
-ParameterMemory::ParameterMemory(const StageLayout& layout, ReleasedRange released)
+ParameterMemory::ParameterMemory(const StageLayout& layout,
+                                 std::unique_ptr<const ReleasedRange> released)
     : layout_(layout), released_(std::move(released)), bound_(layout.parameters.size()) {}
 
 ParameterMemory::~ParameterMemory() {
@@ -157,7 +165,7 @@ at::Tensor ParameterMemory::Bind(int parameter, const at::Tensor& tensor) {
   bound_[parameter].push_back(tensor);
   // Resizing would ask torch's allocator for memory that is not ours.
   storage->set_resizable(false);
-  Point(parameter, released_.data());
+  Point(parameter, released_->data());
   return at::from_blob(
       had->get(), tensor.sizes(), tensor.strides(), [had](void*) {},
       at::TensorOptions(tensor.scalar_type()));
@@ -182,11 +190,11 @@ void ParameterMemory::PointSharedAt(const std::byte* version) {
   }
 }
 
-void ParameterMemory::Release() { PointAt(released_.data()); }
+void ParameterMemory::Release() { PointAt(released_->data()); }
 
 void ParameterMemory::ReleaseUnshared() {
   for (size_t i = 0; i < bound_.size(); ++i) {
-    if (bound_[i].size() == 1) Point(static_cast<int>(i), released_.data());
+    if (bound_[i].size() == 1) Point(static_cast<int>(i), released_->data());
   }
 }
 

@@ -1,10 +1,11 @@
-// ParameterMemory: where one stage's parameters point: at a version's memory, or at a
-// ReleasedRange.
+// ParameterMemory: where one stage's parameters point: at a version's memory, or at addresses that
+// nothing may touch.
 //
 //   RZ_ASSIGN_OR_RETURN(auto memory, ParameterMemory::Create("stage 3 (block2)", layout));
 //   memory->Bind(0, weight);            // takes over its storage; returns the memory that it had
 //   memory->PointAt(copy.data());       // weight now reads the version in that buffer
-//   memory->Release();                  // weight now faults; the fault names stage and parameter
+//   memory->Release();                  // weight now faults, which ends the process with
+//   // "ringzero: access to a released parameter of stage 3 (block2): block2.weight. …"
 //
 // Parameter objects stay the same for ever; only their storages move (StorageImpl's
 // set_data_ptr_noswap), so tensors that autograd saved move with them. Used by one thread.
@@ -15,7 +16,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -24,34 +24,12 @@
 
 namespace ringzero {
 
-// Addresses that nothing may touch: touching one ends the process with "ringzero: access to a
-// released parameter of stage 3 (block2): block2.weight".
-//
-// Reserving installs, once per process, a SIGSEGV handler that names the range that was touched and
-// then lets the signal take its course; a fault anywhere else goes to the handler that was there
-// before. The handler can name up to 4096 ranges at once; further ranges are reserved all the same.
-// Thread-safe.
-class ReleasedRange {
- public:
-  // `parts`: (offset, text), ascending: `text` names what lies from its offset on.
-  // ResourceExhausted when there is no address space left.
-  static absl::StatusOr<ReleasedRange> Reserve(const std::string& what, size_t bytes,
-                                               std::vector<std::pair<size_t, std::string>> parts);
-  ReleasedRange(ReleasedRange&&) noexcept;
-  ReleasedRange& operator=(ReleasedRange&&) noexcept;
-  ~ReleasedRange();
-
-  std::byte* data() const;
-  struct Entry;
-
- private:
-  explicit ReleasedRange(std::unique_ptr<Entry> entry);
-  std::unique_ptr<Entry> entry_;
-};
+class ReleasedRange;
 
 class ParameterMemory {
  public:
-  // `layout` must outlive it. `what` names the stage in faults.
+  // `layout` must outlive it. `what` names the stage in faults. ResourceExhausted when there is no
+  // address space left.
   static absl::StatusOr<std::unique_ptr<ParameterMemory>> Create(const std::string& what,
                                                                  const StageLayout& layout);
   // Afterwards the tensors that were bound have no memory: a user's handle that lives on is empty.
@@ -72,11 +50,11 @@ class ParameterMemory {
   uint64_t Fingerprint(const std::byte* version) const;
 
  private:
-  ParameterMemory(const StageLayout& layout, ReleasedRange released);
+  ParameterMemory(const StageLayout& layout, std::unique_ptr<const ReleasedRange> released);
   void Point(int parameter, const std::byte* base);
 
   const StageLayout& layout_;
-  ReleasedRange released_;
+  const std::unique_ptr<const ReleasedRange> released_;
   std::vector<std::vector<at::Tensor>> bound_;  // by parameter
 };
 

@@ -115,40 +115,21 @@ absl::Status CaughtStatus() {
   }
 }
 
-RingModel::RingModel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-RingModel::~RingModel() = default;
-
 absl::StatusOr<std::unique_ptr<RingModel>> RingModel::Create(RingModelOptions options) {
-  RZ_ASSIGN_OR_RETURN(std::unique_ptr<Impl> impl,
-                      Guard([&] { return Impl::Create(std::move(options)); }));
-  return std::unique_ptr<RingModel>(new RingModel(std::move(impl)));
+  return Guard([&] { return RingModelImpl::Create(std::move(options)); });
 }
 
-absl::StatusOr<LapTask> RingModel::NextLap() { return impl_->NextLap(); }
-TensorList RingModel::Forward(TensorList inputs) { return impl_->Forward(std::move(inputs)); }
-absl::Status RingModel::EndMicroBatch(const std::vector<double>& metrics) {
-  return Guard([&] { return impl_->EndMicroBatch(metrics); });
-}
-absl::Status RingModel::SkipMicroBatch(const std::vector<double>& metrics) {
-  return impl_->SkipMicroBatch(metrics);
-}
-absl::Status RingModel::Collect(const Visitor& visit) {
-  return Guard([&] { return impl_->Collect(visit); });
-}
-absl::Status RingModel::Finish() { return impl_->Finish(); }
-Engine& RingModel::engine() { return impl_->engine(); }
-
-RingModel::Impl::Impl(RingModelOptions options)
+RingModelImpl::RingModelImpl(RingModelOptions options)
     : options_(std::move(options)),
       layouts_(options_.planned.layouts),
       optimizer_(options_.engine.optimizer),
       seed_(options_.engine.seed) {
-  slot_->listener = this;
+  slot_->model = this;
   sink_slot_->sink = this;
 }
 
-RingModel::Impl::~Impl() {
-  slot_->listener = nullptr;
+RingModelImpl::~RingModelImpl() {
+  slot_->model = nullptr;
   StopTaking();
   sink_slot_->sink = nullptr;
   for (int j = 0; j < stage_count(); ++j) DropGradients(j);
@@ -164,21 +145,21 @@ RingModel::Impl::~Impl() {
       .IgnoreError();
 }
 
-absl::StatusOr<std::unique_ptr<RingModel::Impl>> RingModel::Impl::Create(RingModelOptions options) {
+absl::StatusOr<std::unique_ptr<RingModel>> RingModelImpl::Create(RingModelOptions options) {
   if (options.layers.size() != options.description.layers.size() ||
       options.planned.layouts.size() != options.planned.plan.stages.size() ||
       options.planned.plan.stages.empty() ||
       options.planned.plan.stages.back().end_layer != static_cast<int>(options.layers.size())) {
     return absl::InvalidArgumentError("layers, description and plan are not of one model");
   }
-  std::unique_ptr<Impl> impl(new Impl(std::move(options)));
+  std::unique_ptr<RingModelImpl> impl(new RingModelImpl(std::move(options)));
   RZ_RETURN_IF_ERROR(impl->BuildStages());
   impl->FindWeights();
   RZ_RETURN_IF_ERROR(impl->StartEngine());
   return impl;
 }
 
-absl::Status RingModel::Impl::BuildStages() {
+absl::Status RingModelImpl::BuildStages() {
   const int count = options_.planned.plan.stage_count();
   stages_.resize(count);
   for (int j = 0; j < count; ++j) {
@@ -204,7 +185,7 @@ absl::Status RingModel::Impl::BuildStages() {
 }
 
 // Builds, takes the parameters' memory away, keeps the modules: one layer's values at a time.
-absl::Status RingModel::Impl::BuildLayerOf(int j, int layer) {
+absl::Status RingModelImpl::BuildLayerOf(int j, int layer) {
   const LayerFactory& factory = options_.layers[layer];
   RZ_ASSIGN_OR_RETURN(std::shared_ptr<Layer> built, BuildLayer(factory, seed_));
   RZ_RETURN_IF_ERROR(CheckLayer(factory.name, *built));
@@ -243,7 +224,7 @@ absl::Status RingModel::Impl::BuildLayerOf(int j, int layer) {
 }
 
 // The running statistics of a ready module, before a cast rounds them.
-void RingModel::Impl::KeepStatistics(const std::string& layer, Layer& built) {
+void RingModelImpl::KeepStatistics(const std::string& layer, Layer& built) {
   for (const BatchNormPart& part : built.batch_norms()) {
     const std::string prefix = absl::StrCat(layer, ".", part.prefix);
     kept_[prefix + "running_mean"] = part.mean.detach();
@@ -252,8 +233,8 @@ void RingModel::Impl::KeepStatistics(const std::string& layer, Layer& built) {
 }
 
 // `as_built`: what the layer held before it was cast, if it was.
-absl::Status RingModel::Impl::BindParameter(int j, const LayerFactory& factory,
-                                            const NamedTensor& parameter, at::Tensor as_built) {
+absl::Status RingModelImpl::BindParameter(int j, const LayerFactory& factory,
+                                          const NamedTensor& parameter, at::Tensor as_built) {
   const std::string name = absl::StrCat(factory.name, ".", parameter.name);
   const at::Tensor& tensor = parameter.tensor;
   const auto found = places_.find(name);
@@ -287,7 +268,7 @@ absl::Status RingModel::Impl::BindParameter(int j, const LayerFactory& factory,
   return absl::OkStatus();
 }
 
-absl::Status RingModel::Impl::StartEngine() {
+absl::Status RingModelImpl::StartEngine() {
   const auto request = [this](StageId stage) {
     const StagePlan& plan = plan_of(stage.value);
     const std::span<const LayerFactory> layers(options_.layers);
@@ -316,13 +297,13 @@ absl::Status RingModel::Impl::StartEngine() {
   return absl::OkStatus();
 }
 
-absl::Status RingModel::Impl::Finish() {
+absl::Status RingModelImpl::Finish() {
   RZ_RETURN_IF_ERROR(engine_->Finish());
   finished_ = true;
   return absl::OkStatus();
 }
 
-absl::Status RingModel::Impl::Show(const CollectedPart& part, const Visitor& visit) const {
+absl::Status RingModelImpl::Show(const CollectedPart& part, const Visitor& visit) const {
   const StageLayout& layout = layouts_[part.stage.value];
   switch (part.kind) {
     case CollectedPart::Kind::kParameters: return ShowParameters(layout, part, visit);
@@ -333,7 +314,7 @@ absl::Status RingModel::Impl::Show(const CollectedPart& part, const Visitor& vis
   return absl::OkStatus();
 }
 
-absl::Status RingModel::Impl::Collect(const Visitor& visit) {
+absl::Status RingModelImpl::ShowCollection(const Visitor& visit) {
   RZ_ASSIGN_OR_RETURN(const LapTask collection, engine_->NextLap());
   LapTask lap = collection;
   do {

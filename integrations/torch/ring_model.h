@@ -106,33 +106,28 @@ using Visitor = std::function<absl::Status(const NamedValues&)>;
 class RingModel {
  public:
   static absl::StatusOr<std::unique_ptr<RingModel>> Create(RingModelOptions options);
-  ~RingModel();
+  virtual ~RingModel() = default;
 
-  absl::StatusOr<LapTask> NextLap();
+  virtual absl::StatusOr<LapTask> NextLap() = 0;
   // Runs all stages; in an evaluation without autograd and in eval mode. Throws RingError.
-  TensorList Forward(TensorList inputs);
+  virtual TensorList Forward(TensorList inputs) = 0;
   // After loss.backward() (training) or Forward (evaluation): closes the micro-batch.
-  absl::Status EndMicroBatch(const std::vector<double>& metrics);
+  virtual absl::Status EndMicroBatch(const std::vector<double>& metrics) = 0;
   // In place of Forward, backward and EndMicroBatch for a micro-batch without samples
   // (LapTask::missing): the last ones of an epoch's incomplete batch, if the plan counts samples
   // (PlanRequest::epoch_samples). A micro-batch with some of its samples is an ordinary one: its
   // loss is the mean over them, and its gradients weigh as many (sharding/schedule.h). If the plan
   // counts, the first dimension of a forward's first input must be their number: InvalidArgument.
-  absl::Status SkipMicroBatch(const std::vector<double>& metrics);
+  virtual absl::Status SkipMicroBatch(const std::vector<double>& metrics) = 0;
   // When NextLap says kCollect: shows version lap.iteration, by stage in model order: parameters
   // and running statistics, then gradients, then optimizer states. plan.collection says on which
   // worker and at which versions; at the end worker 0 is shown the last version's parameters and
   // statistics in any case. No worker ever holds the whole model: stages are streamed. An empty
   // visitor sees nothing. An error of the visitor's is returned and ends the run.
-  absl::Status Collect(const Visitor& visit);
-  absl::Status Finish();
+  virtual absl::Status Collect(const Visitor& visit) = 0;
+  virtual absl::Status Finish() = 0;
 
-  Engine& engine();
-
- private:
-  class Impl;
-  explicit RingModel(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  virtual Engine& engine() = 0;
 };
 
 }  // namespace ringzero

@@ -26,19 +26,11 @@ struct EdgePlace {
   int64_t pass = 0;  // number of the forward in this model: tells a graph of an earlier forward
 };
 
-// Called from inside backward, on the thread that runs it; may throw.
-class BackwardListener {
- public:
-  virtual ~BackwardListener() = default;
-  virtual void OnStageBegin(EdgePlace place) = 0;
-  virtual void OnStageEnd(EdgePlace place) = 0;
-  // `parameter`: index in the stage's layout; its .grad is complete.
-  virtual void OnGradient(int stage, int parameter) = 0;
-};
+class RingModelImpl;
 
 // Graphs may outlive the model: they hold the slot (hence shared), and the model empties it.
-struct ListenerSlot {
-  BackwardListener* listener = nullptr;
+struct ModelSlot {
+  RingModelImpl* model = nullptr;
 };
 
 // Calls OnGradient whenever the gradient of `tensor` has been accumulated, while this lives. It is
@@ -46,7 +38,7 @@ struct ListenerSlot {
 // take it (register_post_accumulate_grad_hook).
 class GradientHook {
  public:
-  GradientHook(const std::shared_ptr<ListenerSlot>& slot, int stage, int parameter,
+  GradientHook(const std::shared_ptr<ModelSlot>& slot, int stage, int parameter,
                const at::Tensor& tensor);
   GradientHook(GradientHook&&) = default;
   ~GradientHook();
@@ -74,35 +66,33 @@ struct RingStage {
   StageGradient taken;  // gradients to hand over: products that did not go into the sum at once, …
 };
 
-class RingModel::Impl final : public BackwardListener, private StageMarks, private GradientSink {
+class RingModelImpl final : public RingModel, private StageMarks, private GradientSink {
  public:
-  static absl::StatusOr<std::unique_ptr<Impl>> Create(RingModelOptions options);
-  ~Impl() override;
+  static absl::StatusOr<std::unique_ptr<RingModel>> Create(RingModelOptions options);
+  ~RingModelImpl() override;
 
-  absl::StatusOr<LapTask> NextLap() { return engine_->NextLap(); }
-  TensorList Forward(TensorList inputs);
-  absl::Status EndMicroBatch(const std::vector<double>& metrics);
-  absl::Status SkipMicroBatch(const std::vector<double>& metrics);
-  absl::Status Collect(const Visitor& visit);
-  absl::Status Finish();
-  Engine& engine() { return *engine_; }
+  absl::StatusOr<LapTask> NextLap() override { return engine_->NextLap(); }
+  TensorList Forward(TensorList inputs) override;
+  absl::Status EndMicroBatch(const std::vector<double>& metrics) override {
+    return Guard([&] { return CloseMicroBatch(metrics); });
+  }
+  absl::Status SkipMicroBatch(const std::vector<double>& metrics) override;
+  absl::Status Collect(const Visitor& visit) override {
+    return Guard([&] { return ShowCollection(visit); });
+  }
+  absl::Status Finish() override;
+  Engine& engine() override { return *engine_; }
 
-  // A pass over the stages: BeginPass, then EnterStage and LeaveStage of each in order. Throw
-  // RingError.
-  void BeginPass(const TensorList& inputs);
-  TensorList EnterStage(int j, TensorList inputs);
-  TensorList LeaveStage(int j, TensorList outputs);
-  // Within the handler of a forward's exception: remembers it; no parameter stays readable.
-  void FailPass();
-
-  void OnStageBegin(EdgePlace place) override;
-  void OnStageEnd(EdgePlace place) override;
-  void OnGradient(int stage, int parameter) override;
+  // Called from inside backward, on the thread that runs it; may throw.
+  void OnStageBegin(EdgePlace place);
+  void OnStageEnd(EdgePlace place);
+  // `parameter`: index in the stage's layout; its .grad is complete.
+  void OnGradient(int stage, int parameter);
 
  private:
   enum class State { kIdle, kForward, kForwarded, kFailed };
 
-  explicit Impl(RingModelOptions options);
+  explicit RingModelImpl(RingModelOptions options);
   absl::Status BuildStages();
   absl::Status BuildLayerOf(int j, int layer);
   void KeepStatistics(const std::string& layer, Layer& built);
@@ -113,7 +103,15 @@ class RingModel::Impl final : public BackwardListener, private StageMarks, priva
   absl::Status CheckSamples(const TensorList& inputs) const;
   void SetTraining(bool on);
   absl::Status Show(const CollectedPart& part, const Visitor& visit) const;
+  absl::Status ShowCollection(const Visitor& visit);
 
+  // A pass over the stages: BeginPass, then EnterStage and LeaveStage of each in order. Throw
+  // RingError.
+  void BeginPass(const TensorList& inputs);
+  TensorList EnterStage(int j, TensorList inputs);
+  TensorList LeaveStage(int j, TensorList outputs);
+  // Within the handler of a forward's exception: remembers it; no parameter stays readable.
+  void FailPass();
   absl::Status EnterTraining(int j);
   absl::Status EnterEvaluation(int j);
   absl::Status LeaveTraining(int j);
@@ -123,6 +121,7 @@ class RingModel::Impl final : public BackwardListener, private StageMarks, priva
   absl::Status BeginBackward(int j);
   absl::Status CloseStage(int j);
   absl::Status CheckBackwardDone() const;
+  absl::Status CloseMicroBatch(const std::vector<double>& metrics);
   void EndPass();
   bool Evaluates() const;
 
@@ -176,7 +175,7 @@ class RingModel::Impl final : public BackwardListener, private StageMarks, priva
   std::vector<Mode> modes_;  // of every module as built, parents first
   bool training_ = true;
   // Shared with autograd graphs, which may outlive this.
-  std::shared_ptr<ListenerSlot> slot_ = std::make_shared<ListenerSlot>();
+  std::shared_ptr<ModelSlot> slot_ = std::make_shared<ModelSlot>();
   std::shared_ptr<GradientSinkSlot> sink_slot_ = std::make_shared<GradientSinkSlot>();
   std::unique_ptr<Engine> engine_;
 

@@ -1,5 +1,5 @@
-// A micro-batch: forward and evaluation stage by stage, what the autograd graph calls back, gradients
-// (products that go into the sum at once, and tensors that are handed over), and the end.
+// A micro-batch: forward and evaluation stage by stage, what the autograd graph calls back,
+// gradients (products that go into the sum at once, and tensors that are handed over), and its end.
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
@@ -42,17 +42,17 @@ enum class Side { kIn, kOut };
 // are and makes no view of its input, so a graph with edges computes the very bits of one without.
 class EdgeNode : public torch::autograd::Node {
  public:
-  EdgeNode(std::shared_ptr<ListenerSlot> slot, EdgePlace place, Side side,
+  EdgeNode(std::shared_ptr<ModelSlot> slot, EdgePlace place, Side side,
            torch::autograd::edge_list&& next)
       : Node(std::move(next)), slot_(std::move(slot)), place_(place), side_(side) {}
 
   variable_list apply(variable_list&& gradients) override {
-    TORCH_CHECK(slot_->listener != nullptr, "backward through stage ", place_.stage,
+    TORCH_CHECK(slot_->model != nullptr, "backward through stage ", place_.stage,
                 " of a RingModel that is gone");
     if (side_ == Side::kIn) {
-      slot_->listener->OnStageEnd(place_);
+      slot_->model->OnStageEnd(place_);
     } else {
-      slot_->listener->OnStageBegin(place_);
+      slot_->model->OnStageBegin(place_);
     }
     return std::move(gradients);
   }
@@ -62,13 +62,13 @@ class EdgeNode : public torch::autograd::Node {
   }
 
  private:
-  std::shared_ptr<ListenerSlot> slot_;
+  std::shared_ptr<ModelSlot> slot_;
   EdgePlace place_;
   Side side_;
 };
 
 // Only tensors that require a gradient pass through the node; without any there is no node.
-TensorList AttachEdge(const std::shared_ptr<ListenerSlot>& slot, EdgePlace place, Side side,
+TensorList AttachEdge(const std::shared_ptr<ModelSlot>& slot, EdgePlace place, Side side,
                       TensorList tensors) {
   variable_list through;
   if (at::GradMode::is_enabled()) {
@@ -91,16 +91,16 @@ TensorList AttachEdge(const std::shared_ptr<ListenerSlot>& slot, EdgePlace place
 
 class TellGradient : public torch::autograd::FunctionPostHook {
  public:
-  TellGradient(std::shared_ptr<ListenerSlot> slot, int stage, int parameter)
+  TellGradient(std::shared_ptr<ModelSlot> slot, int stage, int parameter)
       : slot_(std::move(slot)), stage_(stage), parameter_(parameter) {}
   variable_list operator()(const variable_list& outputs, const variable_list& gradients) override {
     const bool some = !gradients.empty() && gradients[0].defined();
-    if (some && slot_->listener != nullptr) slot_->listener->OnGradient(stage_, parameter_);
+    if (some && slot_->model != nullptr) slot_->model->OnGradient(stage_, parameter_);
     return outputs;
   }
 
  private:
-  std::shared_ptr<ListenerSlot> slot_;
+  std::shared_ptr<ModelSlot> slot_;
   int stage_;
   int parameter_;
 };
@@ -112,15 +112,15 @@ int64_t BytesOf(const GradientPart& part) {
 
 }  // namespace
 
-std::string RingModel::Impl::NameOf(int j) const {
+std::string RingModelImpl::NameOf(int j) const {
   return absl::StrCat("stage ", j, " (", plan_of(j).name, ")");
 }
 
-absl::Status RingModel::Impl::AtStage(int j, const absl::Status& status) const {
+absl::Status RingModelImpl::AtStage(int j, const absl::Status& status) const {
   return engine_->status().ok() ? Annotate(status, NameOf(j)) : status;
 }
 
-absl::Status RingModel::Impl::CheckBeforePass(const TensorList& inputs) {
+absl::Status RingModelImpl::CheckBeforePass(const TensorList& inputs) {
   if (state_ != State::kIdle) {
     if (!failure_.ok()) return Annotate(failure_, "a forward after a failure");
     return absl::FailedPreconditionError(
@@ -140,7 +140,7 @@ absl::Status RingModel::Impl::CheckBeforePass(const TensorList& inputs) {
   return CheckAutocast();
 }
 
-absl::Status RingModel::Impl::CheckSamples(const TensorList& inputs) const {
+absl::Status RingModelImpl::CheckSamples(const TensorList& inputs) const {
   if (!lap_.samples.has_value()) return absl::OkStatus();
   const std::string name =
       absl::StrCat("micro-batch ", lap_.micro_batch, " of iteration ", lap_.iteration.value);
@@ -159,16 +159,16 @@ absl::Status RingModel::Impl::CheckSamples(const TensorList& inputs) const {
   return absl::OkStatus();
 }
 
-absl::Status RingModel::Impl::SkipMicroBatch(const std::vector<double>& metrics) {
+absl::Status RingModelImpl::SkipMicroBatch(const std::vector<double>& metrics) {
   if (state_ != State::kIdle) {
     return absl::FailedPreconditionError("SkipMicroBatch within a micro-batch that has begun");
   }
   return engine_->SkipMicroBatch(metrics);
 }
 
-bool RingModel::Impl::Evaluates() const { return lap_.kind == LapTask::Kind::kEvaluate; }
+bool RingModelImpl::Evaluates() const { return lap_.kind == LapTask::Kind::kEvaluate; }
 
-void RingModel::Impl::BeginPass(const TensorList& inputs) {
+void RingModelImpl::BeginPass(const TensorList& inputs) {
   ThrowIfError(CheckBeforePass(inputs));
   ++pass_;
   state_ = State::kForward;
@@ -187,14 +187,14 @@ void RingModel::Impl::BeginPass(const TensorList& inputs) {
   if (!Evaluates()) StartTaking();
 }
 
-void RingModel::Impl::SetTraining(bool on) {
+void RingModelImpl::SetTraining(bool on) {
   if (training_ == on) return;
   training_ = on;
   // Parents come first: train(on) sets all below, then each gets the mode that it was built with.
   for (const Mode& mode : modes_) mode.module->train(on && mode.training);
 }
 
-TensorList RingModel::Impl::Forward(TensorList inputs) {
+TensorList RingModelImpl::Forward(TensorList inputs) {
   BeginPass(inputs);
   try {
     const at::AutoGradMode mode(!Evaluates() && at::GradMode::is_enabled());
@@ -208,7 +208,7 @@ TensorList RingModel::Impl::Forward(TensorList inputs) {
   return inputs;
 }
 
-TensorList RingModel::Impl::RunLayers(TensorList inputs) {
+TensorList RingModelImpl::RunLayers(TensorList inputs) {
   if (auto* marked = dynamic_cast<MarkedLayer*>(stages_[0].layers[0].get()); marked != nullptr) {
     next_layer_ = 0;
     inputs = marked->RunWhole(*this, std::move(inputs));
@@ -229,7 +229,7 @@ TensorList RingModel::Impl::RunLayers(TensorList inputs) {
 }
 
 // Within its stage: what the layer draws depends on the place in the training alone.
-void RingModel::Impl::BeginLayer(int layer) {
+void RingModelImpl::BeginLayer(int layer) {
   EnterLayer(layer);
   if (!stages_[next_stage_].draws[layer - plan_of(next_stage_).first_layer]) return;
   random_.emplace(
@@ -237,7 +237,7 @@ void RingModel::Impl::BeginLayer(int layer) {
                static_cast<uint64_t>(lap_.micro_batch), static_cast<uint64_t>(layer)}));
 }
 
-TensorList RingModel::Impl::Enter(int layer, TensorList inputs) {
+TensorList RingModelImpl::Enter(int layer, TensorList inputs) {
   const auto name = [this](int i) {
     const bool exists = i >= 0 && i < static_cast<int>(options_.layers.size());
     return exists ? absl::StrCat("mark ", i, " (", options_.layers[i].name, ")")
@@ -256,7 +256,7 @@ TensorList RingModel::Impl::Enter(int layer, TensorList inputs) {
   return inputs;
 }
 
-TensorList RingModel::Impl::Leave(int layer, TensorList outputs) {
+TensorList RingModelImpl::Leave(int layer, TensorList outputs) {
   if (layer != next_layer_) {
     throw RingError(FailedPrecondition("the module's forward left mark ", layer,
                                        ", but it is in mark ", next_layer_));
@@ -267,7 +267,7 @@ TensorList RingModel::Impl::Leave(int layer, TensorList outputs) {
   return LeaveStage(next_stage_, std::move(outputs));
 }
 
-TensorList RingModel::Impl::EnterStage(int j, TensorList inputs) {
+TensorList RingModelImpl::EnterStage(int j, TensorList inputs) {
   // The engine knows the order, and its error names the stage that it expects.
   ThrowIfError(AtStage(j, Evaluates() ? EnterEvaluation(j) : EnterTraining(j)));
   next_stage_ = j;
@@ -279,7 +279,7 @@ TensorList RingModel::Impl::EnterStage(int j, TensorList inputs) {
   return AttachEdge(slot_, {j, pass_}, Side::kIn, std::move(inputs));
 }
 
-absl::Status RingModel::Impl::EnterTraining(int j) {
+absl::Status RingModelImpl::EnterTraining(int j) {
   RZ_ASSIGN_OR_RETURN(const std::vector<StageCopy> copies, engine_->BeginForward(StageId(j)));
   RingStage& stage = stages_[j];
   for (const StageCopy& copy : copies) {
@@ -292,7 +292,7 @@ absl::Status RingModel::Impl::EnterTraining(int j) {
   return absl::OkStatus();
 }
 
-absl::Status RingModel::Impl::EnterEvaluation(int j) {
+absl::Status RingModelImpl::EnterEvaluation(int j) {
   RZ_ASSIGN_OR_RETURN(const EvaluationCopy copy, engine_->BeginEvaluation(StageId(j)));
   RingStage& stage = stages_[j];
   for (const StageCopy& own : copy.copies) stage.memory->PointAt(own.parameters.data());
@@ -302,7 +302,7 @@ absl::Status RingModel::Impl::EnterEvaluation(int j) {
   return absl::OkStatus();
 }
 
-TensorList RingModel::Impl::LeaveStage(int j, TensorList outputs) {
+TensorList RingModelImpl::LeaveStage(int j, TensorList outputs) {
   if (!stage_open_ || next_stage_ != j) {
     throw RingError(FailedPrecondition(
         NameOf(j), " was left, but ",
@@ -330,7 +330,7 @@ TensorList RingModel::Impl::LeaveStage(int j, TensorList outputs) {
   return OutputsForLoss(std::move(outputs), scale);
 }
 
-absl::Status RingModel::Impl::LeaveTraining(int j) {
+absl::Status RingModelImpl::LeaveTraining(int j) {
   RZ_ASSIGN_OR_RETURN(Buffer batch, stages_[j].statistics->TakeBatch());
   ReleaseStage(j);
   RZ_RETURN_IF_ERROR(engine_->EndForward(StageId(j), std::move(batch)));
@@ -340,7 +340,7 @@ absl::Status RingModel::Impl::LeaveTraining(int j) {
 
 // Releases what stage j was the last to read: its own parameters, except those that a later stage
 // reads too, and parameters of earlier stages.
-void RingModel::Impl::ReleaseStage(int j) {
+void RingModelImpl::ReleaseStage(int j) {
   const Plan& plan = options_.planned.plan;
   for (int i = 0; i <= j; ++i) {
     if (plan.last_use(StageId(i)).value == j) stages_[i].memory->Release();
@@ -348,7 +348,7 @@ void RingModel::Impl::ReleaseStage(int j) {
   if (plan.last_use(StageId(j)).value > j) stages_[j].memory->ReleaseUnshared();
 }
 
-void RingModel::Impl::FailPass() {
+void RingModelImpl::FailPass() {
   state_ = State::kFailed;
   random_.reset();
   StopTaking();
@@ -359,7 +359,7 @@ void RingModel::Impl::FailPass() {
   for (RingStage& stage : stages_) stage.memory->Release();
 }
 
-GradientHook::GradientHook(const std::shared_ptr<ListenerSlot>& slot, int stage, int parameter,
+GradientHook::GradientHook(const std::shared_ptr<ModelSlot>& slot, int stage, int parameter,
                            const at::Tensor& tensor)
     : accumulator_(torch::autograd::impl::grad_accumulator(tensor)),
       key_(accumulator_->add_post_hook(std::make_unique<TellGradient>(slot, stage, parameter))) {}
@@ -376,7 +376,7 @@ std::shared_ptr<void> ShareAccumulator(const at::Tensor& target, const at::Tenso
 }
 
 // A call from a graph: is it this micro-batch's only backward, on the right thread?
-absl::Status RingModel::Impl::CheckGraph(EdgePlace place) const {
+absl::Status RingModelImpl::CheckGraph(EdgePlace place) const {
   if (std::this_thread::get_id() != thread_) {
     return FailedPrecondition(
         "the backward of ", NameOf(place.stage),
@@ -396,7 +396,7 @@ absl::Status RingModel::Impl::CheckGraph(EdgePlace place) const {
   return absl::OkStatus();
 }
 
-void RingModel::Impl::OnStageBegin(EdgePlace place) {
+void RingModelImpl::OnStageBegin(EdgePlace place) {
   const int j = place.stage;
   ThrowIfError(CheckGraph(place));
   if (stages_[j].begun) {
@@ -412,12 +412,12 @@ void RingModel::Impl::OnStageBegin(EdgePlace place) {
   ThrowIfError(BeginBackward(j));
 }
 
-void RingModel::Impl::OnStageEnd(EdgePlace place) {
+void RingModelImpl::OnStageEnd(EdgePlace place) {
   ThrowIfError(CheckGraph(place));
   ThrowIfError(CloseStage(place.stage));
 }
 
-void RingModel::Impl::OnGradient(int j, int parameter) {
+void RingModelImpl::OnGradient(int j, int parameter) {
   const RingStage& stage = stages_[j];
   const std::string& name = layouts_[j].parameters[parameter].name;
   if (std::this_thread::get_id() != thread_) {
@@ -431,7 +431,7 @@ void RingModel::Impl::OnGradient(int j, int parameter) {
   }
 }
 
-absl::Status RingModel::Impl::BeginBackward(int j) {
+absl::Status RingModelImpl::BeginBackward(int j) {
   RZ_ASSIGN_OR_RETURN(const std::vector<StageCopy> copies, engine_->BeginBackward(StageId(j)));
   for (const StageCopy& copy : copies) {
     RingStage& stage = stages_[copy.stage.value];
@@ -453,7 +453,7 @@ absl::Status RingModel::Impl::BeginBackward(int j) {
   return absl::OkStatus();
 }
 
-absl::Status RingModel::Impl::CloseStage(int j) {
+absl::Status RingModelImpl::CloseStage(int j) {
   if (!stages_[j].begun) RZ_RETURN_IF_ERROR(BeginBackward(j));
   absl::StatusOr<StageGradient> gradient = TakeGradients(j);
   stages_[j].memory->Release();
@@ -470,7 +470,7 @@ absl::Status RingModel::Impl::CloseStage(int j) {
   return absl::OkStatus();
 }
 
-void RingModel::Impl::FindWeights() {
+void RingModelImpl::FindWeights() {
   std::map<std::pair<int, int>, int> names;
   for (const auto& [name, place] : places_) ++names[{place.stage, place.parameter}];
   for (const auto& [place, count] : names) {
@@ -482,24 +482,24 @@ void RingModel::Impl::FindWeights() {
   }
 }
 
-void RingModel::Impl::StartTaking() {
+void RingModelImpl::StartTaking() {
   for (auto& [tensor, weight] : weights_) weight = {.place = weight.place};
   for (RingStage& stage : stages_) stage.taken.clear();
   SetCurrentGradientSink(sink_slot_);
 }
 
-void RingModel::Impl::StopTaking() {
+void RingModelImpl::StopTaking() {
   if (CurrentGradientSink() == this) SetCurrentGradientSink(nullptr);
 }
 
-int64_t RingModel::Impl::OnUse(const at::Tensor& weight) {
+int64_t RingModelImpl::OnUse(const at::Tensor& weight) {
   const auto found = weights_.find(weight.unsafeGetTensorImpl());
   if (found != weights_.end()) ++found->second.uses;
   return pass_;
 }
 
-bool RingModel::Impl::TakeProduct(int64_t use, const at::Tensor& weight, const at::Tensor& grad,
-                                  const at::Tensor& x) {
+bool RingModelImpl::TakeProduct(int64_t use, const at::Tensor& weight, const at::Tensor& grad,
+                                const at::Tensor& x) {
   const auto found = weights_.find(weight.unsafeGetTensorImpl());
   // Autograd adds up several uses of a weight: their order is autograd's own.
   if (found == weights_.end() || found->second.uses != 1 || use != pass_) return false;
@@ -529,7 +529,7 @@ bool RingModel::Impl::TakeProduct(int64_t use, const at::Tensor& weight, const a
 }
 
 // A gradient that cannot be taken is dropped with its error.
-absl::StatusOr<StageGradient> RingModel::Impl::TakeGradients(int j) {
+absl::StatusOr<StageGradient> RingModelImpl::TakeGradients(int j) {
   RingStage& stage = stages_[j];
   for (size_t i = 0; i < stage.parameters.size(); ++i) {
     at::Tensor& gradient = stage.parameters[i].mutable_grad();
@@ -554,7 +554,7 @@ absl::StatusOr<StageGradient> RingModel::Impl::TakeGradients(int j) {
   return std::exchange(stage.taken, {});
 }
 
-absl::Status RingModel::Impl::CheckGradient(int j, size_t i, const at::Tensor& gradient) const {
+absl::Status RingModelImpl::CheckGradient(int j, size_t i, const at::Tensor& gradient) const {
   const std::string& name = layouts_[j].parameters[i].name;
   const at::Tensor& parameter = stages_[j].parameters[i];
   const auto weight = weights_.find(parameter.unsafeGetTensorImpl());
@@ -572,14 +572,14 @@ absl::Status RingModel::Impl::CheckGradient(int j, size_t i, const at::Tensor& g
   return absl::OkStatus();
 }
 
-void RingModel::Impl::DropGradients(int j) {
+void RingModelImpl::DropGradients(int j) {
   for (const at::Tensor& parameter : stages_[j].parameters) {
     // Undefined: its layer was not built.
     if (parameter.defined() && parameter.requires_grad()) parameter.mutable_grad().reset();
   }
 }
 
-absl::Status RingModel::Impl::CheckBackwardDone() const {
+absl::Status RingModelImpl::CheckBackwardDone() const {
   bool trains = false;
   for (const StagePlan& stage : options_.planned.plan.stages) {
     trains = trains || stage.sum_bytes > 0;
@@ -595,7 +595,7 @@ absl::Status RingModel::Impl::CheckBackwardDone() const {
       "after it: the run has to end");
 }
 
-absl::Status RingModel::Impl::EndMicroBatch(const std::vector<double>& metrics) {
+absl::Status RingModelImpl::CloseMicroBatch(const std::vector<double>& metrics) {
   if (state_ == State::kIdle || state_ == State::kForward) {
     return absl::FailedPreconditionError("EndMicroBatch before the forward has ended");
   }
@@ -613,7 +613,7 @@ absl::Status RingModel::Impl::EndMicroBatch(const std::vector<double>& metrics) 
   return absl::OkStatus();
 }
 
-void RingModel::Impl::EndPass() {
+void RingModelImpl::EndPass() {
   state_ = State::kIdle;
   StopTaking();
   for (RingStage& stage : stages_) stage.memory->Release();

@@ -41,26 +41,19 @@ bool LaidOutAlike(const at::Tensor& a, const at::Tensor& b) {
 }
 
 absl::Status Check(const std::vector<NamedTensor>& parameters) {
-  struct Range {
-    const float* begin;
-    const float* end;
-    const std::string* name;
-  };
-  std::vector<Range> ranges;
   for (const auto& [name, tensor] : parameters) {
-    if (!tensor.defined() || !IsDenseFloat(tensor)) {
-      return InvalidArgument("parameter \"", name,
-                             "\": wanted Float on cpu, without gaps or overlap, found ",
-                             tensor.defined() ? Describe(tensor) : "nothing");
-    }
-    const float* const begin = tensor.const_data_ptr<float>();
-    ranges.push_back({begin, begin + tensor.numel(), &name});
+    if (tensor.defined() && IsDenseFloat(tensor)) continue;
+    return InvalidArgument("parameter \"", name,
+                           "\": wanted Float on cpu, without gaps or overlap, found ",
+                           tensor.defined() ? Describe(tensor) : "nothing");
   }
-  std::sort(ranges.begin(), ranges.end(),
-            [](const Range& a, const Range& b) { return a.begin < b.begin; });
-  for (size_t i = 1; i < ranges.size(); ++i) {
-    if (ranges[i].begin >= ranges[i - 1].end) continue;
-    return InvalidArgument("parameters \"", *ranges[i - 1].name, "\" and \"", *ranges[i].name,
+  const auto begin = [](const NamedTensor& p) { return p.tensor.const_data_ptr<float>(); };
+  std::vector<NamedTensor> sorted = parameters;  // by address
+  std::ranges::sort(sorted, {}, begin);
+  for (size_t i = 1; i < sorted.size(); ++i) {
+    const NamedTensor &before = sorted[i - 1], &after = sorted[i];
+    if (begin(after) >= begin(before) + before.tensor.numel()) continue;
+    return InvalidArgument("parameters \"", before.name, "\" and \"", after.name,
                            "\" have memory in common");
   }
   return absl::OkStatus();

@@ -8,7 +8,6 @@
 #include <set>
 #include <thread>
 
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "integrations/torch/layer_parts.h"
 
@@ -17,7 +16,10 @@ namespace {
 
 using Module = torch::nn::Module;
 
-absl::Status Refuse(const std::string& what) { return InvalidArgument("marked module: ", what); }
+template <typename... What>
+absl::Status Refuse(const What&... what) {
+  return InvalidArgument("marked module: ", what...);
+}
 
 // The module instances behind the factories. Layers that one thread builds in order from the first,
 // as RingModel does, are parts of one instance. An instance lives as long as any of its parts.
@@ -58,8 +60,8 @@ absl::Status CheckMarks(const MarkedModule& module, const Module& whole) {
     for (const std::string& name : mark.modules) {
       const auto* part = submodules.find(name);
       if (part == nullptr) {
-        return Refuse(absl::StrCat("mark \"", mark.name, "\" names the submodule \"", name,
-                                   "\", which does not exist"));
+        return Refuse("mark \"", mark.name, "\" names the submodule \"", name,
+                      "\", which does not exist");
       }
       std::vector<at::Tensor> tensors = (*part)->parameters();
       for (const at::Tensor& buffer : (*part)->buffers()) tensors.push_back(buffer);
@@ -67,8 +69,8 @@ absl::Status CheckMarks(const MarkedModule& module, const Module& whole) {
         if (!tensor.defined()) continue;
         const auto [known, fresh] = marked.emplace(tensor.unsafeGetTensorImpl(), mark.name);
         if (!fresh && known->second != mark.name) {
-          return Refuse(absl::StrCat("\"", name, "\" stands in the marks \"", known->second,
-                                     "\" and \"", mark.name, "\""));
+          return Refuse("\"", name, "\" stands in the marks \"", known->second, "\" and \"",
+                        mark.name, "\"");
         }
       }
     }
@@ -76,7 +78,7 @@ absl::Status CheckMarks(const MarkedModule& module, const Module& whole) {
   const auto check = [&](const auto& items) -> absl::Status {
     for (const auto& item : items) {
       if (!item.value().defined() || marked.count(item.value().unsafeGetTensorImpl()) > 0) continue;
-      return Refuse(absl::StrCat("\"", item.key(), "\" belongs to no mark"));
+      return Refuse("\"", item.key(), "\" belongs to no mark");
     }
     return absl::OkStatus();
   };
@@ -91,7 +93,7 @@ absl::StatusOr<std::vector<LayerCost>> CountMarks(const MarkedModule& module, Ma
     const at::NoGradGuard no_grad;
     layer.RunWhole(counting, example);
   } catch (const std::exception& error) {
-    return Refuse(absl::StrCat("running one sample to count costs: ", error.what()));
+    return Refuse("running one sample to count costs: ", error.what());
   }
   if (!counting.complete()) return Refuse("the forward did not pass all marks");
   return counting.costs();

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "integrations/torch/describe_model.h"
 #include "python/bindings/python_layers.h"
-#include "python/bindings/python_objects.h"
 #include "python/bindings/worker.h"
 
 namespace ringzero::python {

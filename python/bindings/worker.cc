@@ -20,7 +20,6 @@
 #include "integrations/torch/describe_model.h"
 #include "integrations/torch/tcp_rendezvous.h"
 #include "p2p/failure.h"
-#include "python/bindings/python_objects.h"
 #include "sharding/plan.h"
 #include "zero/rate_curve.h"
 

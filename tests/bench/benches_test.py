@@ -62,7 +62,7 @@ class BatchesTest(unittest.TestCase):
         with open(os.path.join(ROOT, "tests/bench/golden/random_batches.txt"), encoding="ascii") as golden:
             self.assertEqual(golden.read(), "".join(lines))
 
-    def test_order_of_an_epoch_is_that_of_philox_test(self) -> None:
+    def test_order_of_an_epoch_is_that_of_dataset_test(self) -> None:
         self.assertEqual(epoch_order(0, 0, 8), (4, 6, 1, 2, 3, 0, 5, 7))
         self.assertEqual(epoch_order(7, 3, 8), (3, 4, 6, 0, 1, 7, 2, 5))
 

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "integrations/data/dataset.h"
-#include "integrations/torch/models/batch.h"
 #include "integrations/torch/models/configured_run.h"
+#include "integrations/torch/models/models.h"
 #include "tests/zero/config/golden.h"
 
 namespace ringzero {

@@ -114,7 +114,7 @@ class Data(TestCase):
         self.fails(self.run_program("train", self.config(data={"type": "idx"})), 2, "data.path")
 
     def test_damaged(self):
-        """What else can be wrong with a file: tests/data/images_test.cc."""
+        """What else can be wrong with a file: tests/data/dataset_test.cc."""
         name = "train-images-idx3-ubyte.gz"
         self.bad({**self.good(), name: self.good()[name][:-9]}, name)
         record = b"\x03" + bytes(range(256)) * 12

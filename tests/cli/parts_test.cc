@@ -15,8 +15,8 @@
 #include "integrations/cli/resources.h"
 #include "integrations/cli/run_metrics.h"
 #include "integrations/cli/worker_report.h"
-#include "integrations/torch/models/batch.h"
 #include "integrations/torch/models/configured_run.h"
+#include "integrations/torch/models/models.h"
 #include "tests/support/status_matchers.h"
 
 namespace ringzero {

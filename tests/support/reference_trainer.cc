@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "base/check.h"
-#include "integrations/torch/layer_parts.h"
 #include "integrations/torch/layer.h"
+#include "integrations/torch/layer_parts.h"
 #include "sharding/schedule.h"
 #include "zero/gradient_norm.h"
 #include "zero/gradient_sum.h"

@@ -27,10 +27,16 @@ using Joined = absl::StatusOr<std::shared_ptr<Rendezvous>>;
 using Results = absl::StatusOr<std::vector<std::string>>;
 using Side = TcpPlace::Side;
 
-int ListeningPort(const UniqueFd& listener) {
+sockaddr_in Loopback(int port) {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  return address;
+}
+
+int ListeningPort(const UniqueFd& listener) {
+  sockaddr_in address = Loopback(0);
   socklen_t size = sizeof(address);
   EXPECT_EQ(bind(listener.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
   EXPECT_EQ(getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
@@ -41,12 +47,9 @@ int ListeningPort(const UniqueFd& listener) {
 // Nobody listens there any more.
 int FreePort() { return ListeningPort(UniqueFd(socket(AF_INET, SOCK_STREAM, 0))); }
 
-TcpPlace Place(int port, Side side) {
-  return {.host = "localhost",
-          .port = port,
-          .job = "test",
-          .side = side,
-          .limit = std::chrono::seconds(30)};
+TcpPlace Place(int port, Side side, const std::string& host = "localhost") {
+  return {
+      .host = host, .port = port, .job = "test", .side = side, .limit = std::chrono::seconds(30)};
 }
 
 Joined JoinStore(const TcpPlace& place, const Gathering& gathering) {
@@ -94,11 +97,9 @@ INSTANTIATE_TEST_SUITE_P(Tcp, RendezvousContract,
 
 UniqueFd ConnectTo(int port) {
   UniqueFd connection(socket(AF_INET, SOCK_STREAM, 0));
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  EXPECT_EQ(connect(connection.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  const sockaddr_in address = Loopback(port);
+  EXPECT_EQ(connect(connection.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)),
+            0);
   return connection;
 }
 
@@ -146,20 +147,17 @@ class Relay {
 // arrive that is no loss, later it is.
 TEST(TcpRendezvousTest, AnswersMayBeLateOnlyUntilAllHaveCome) {
   const int port = FreePort();
-  const auto agent = OpenTcpStore(Place(port, Side::kServe));
-  ASSERT_TRUE(agent.ok()) << agent.status();
+  RZ_ASSIGN(const auto agent, OpenTcpStore(Place(port, Side::kServe)));
   Relay relay(port);
-  TcpPlace place = Place(relay.port(), Side::kConnect);
-  place.host = "127.0.0.1";
+  TcpPlace place = Place(relay.port(), Side::kConnect, "127.0.0.1");
   place.answer_limit = std::chrono::milliseconds(200);
-  absl::StatusOr<std::unique_ptr<RendezvousStore>> store = OpenTcpStore(place);
-  ASSERT_TRUE(store.ok()) << store.status();
+  RZ_ASSIGN(auto store, OpenTcpStore(place));
   relay.Hold(true);
   std::thread later([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(600));
     relay.Hold(false);
   });
-  const Joined joined = GatherAt(*std::move(store), {.self = WorkerId(0), .workers = 1});
+  const Joined joined = GatherAt(std::move(store), {.self = WorkerId(0), .workers = 1});
   later.join();
   ASSERT_TRUE(joined.ok()) << joined.status();
   ASSERT_TRUE((*joined)->Put("key", "value").ok());
@@ -170,11 +168,10 @@ TEST(TcpRendezvousTest, AnswersMayBeLateOnlyUntilAllHaveCome) {
 
 TEST(TcpRendezvousTest, GarbageInTheStoreIsRefused) {
   const int port = FreePort();
-  const auto agent = OpenTcpStore(Place(port, Side::kServe));
-  ASSERT_TRUE(agent.ok()) << agent.status();
+  RZ_ASSIGN(const auto agent, OpenTcpStore(Place(port, Side::kServe)));
   // Before anybody gathers, and then under a key of theirs.
   for (const char* key : {"start", "join.0", "join.1", "accepted.1"}) {
-    ASSERT_TRUE((*agent)->Write(key, std::string("garb\0age", 8)).ok());
+    ASSERT_TRUE(agent->Write(key, std::string("garb\0age", 8)).ok());
   }
   const Results results = RunInThreads(
       2,
@@ -183,11 +180,11 @@ TEST(TcpRendezvousTest, GarbageInTheStoreIsRefused) {
       },
       [&](WorkerId self, Rendezvous& at) -> absl::StatusOr<std::string> {
         if (self.value == 1) return std::string();
-        const auto start = (*agent)->Read("start");  // its second line is the start's name
+        const auto start = agent->Read("start");  // its second line is the start's name
         RZ_RETURN_IF_ERROR(start.status());
         const std::string text = (*start)->substr((*start)->find('\n') + 1);
         const std::string name = text.substr(0, text.find(' '));
-        RZ_RETURN_IF_ERROR((*agent)->Write(absl::StrCat(name, "/plan"), "garbage"));
+        RZ_RETURN_IF_ERROR(agent->Write(absl::StrCat(name, "/plan"), "garbage"));
         const absl::Status status = at.Get("plan", std::chrono::seconds(5)).status();
         EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
         EXPECT_EQ(at.Put("plan", "mine").code(), absl::StatusCode::kInvalidArgument);
@@ -209,20 +206,18 @@ TEST(TcpRendezvousTest, NobodyThereIsAnErrorInTime) {
 
 TEST(TcpRendezvousTest, AStoreThatEndsIsUnavailable) {
   const int port = FreePort();
-  auto agent = OpenTcpStore(Place(port, Side::kServe));
-  ASSERT_TRUE(agent.ok()) << agent.status();
-  const Joined joined = JoinStore(Place(port, Side::kConnect), {.self = WorkerId(0), .workers = 1});
-  ASSERT_TRUE(joined.ok()) << joined.status();
-  agent->reset();
-  const absl::Status status = (*joined)->Get("never", std::chrono::seconds(20)).status();
+  RZ_ASSIGN(auto agent, OpenTcpStore(Place(port, Side::kServe)));
+  RZ_ASSIGN(const auto joined,
+            JoinStore(Place(port, Side::kConnect), {.self = WorkerId(0), .workers = 1}));
+  agent.reset();
+  const absl::Status status = joined->Get("never", std::chrono::seconds(20)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
 }
 
 // As behind a cut cable: the connection is there, and no answer comes.
 TEST(TcpRendezvousTest, AStoreThatNeverAnswersIsAnErrorInTime) {
   const UniqueFd listener(socket(AF_INET, SOCK_STREAM, 0));
-  TcpPlace place = Place(ListeningPort(listener), Side::kConnect);
-  place.host = "127.0.0.1";
+  TcpPlace place = Place(ListeningPort(listener), Side::kConnect, "127.0.0.1");
   place.limit = std::chrono::seconds(1);
   place.answer_limit = std::chrono::milliseconds(500);
   const auto start = std::chrono::steady_clock::now();
@@ -242,8 +237,7 @@ TEST(TcpRendezvousTest, AStrangersServerIsRefused) {
       if (send(client.get(), garbage, sizeof(garbage), MSG_NOSIGNAL) < 0) return;
     }
   });
-  TcpPlace place = Place(ListeningPort(listener), Side::kConnect);
-  place.host = "127.0.0.1";
+  TcpPlace place = Place(ListeningPort(listener), Side::kConnect, "127.0.0.1");
   place.limit = std::chrono::seconds(2);
   const Joined joined =
       JoinStore(place, {.self = WorkerId(0), .workers = 1, .limit = std::chrono::seconds(2)});

@@ -6,9 +6,7 @@
 
 #include "base/status.h"
 #include "integrations/torch/describe_model.h"
-#include "integrations/torch/models/batch.h"
 #include "integrations/torch/models/models.h"
-#include "integrations/torch/torch.h"
 
 namespace ringzero {
 namespace {

@@ -34,7 +34,7 @@ struct ConfiguredModel {
 absl::StatusOr<ConfiguredModel> MakeConfiguredModel(const ModelConfig& model,
                                                     const SampleShape& shape);
 
-struct Batch;  // batch.h
+struct Batch;  // models.h
 
 // The samples of one micro-batch as tensors, named by iteration and number, never by worker. Used
 // by one thread. Reads only the samples that are asked for.

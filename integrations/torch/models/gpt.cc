@@ -3,13 +3,12 @@
 
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
-#include "integrations/torch/linear.h"
 #include "integrations/torch/models/models.h"
-#include "integrations/torch/models/parts.h"
 
 namespace ringzero {
 namespace {
@@ -117,10 +116,8 @@ auto Initializer(int64_t layers) {
   return [residual](const std::string& parameter, at::Tensor values, at::Generator generator) {
     if (values.dim() == 2) {
       values.normal_(0.0, parameter == "project.weight" ? residual : 0.02, generator);
-    } else if (LastName(parameter) == "weight") {
-      values.fill_(1.0);
     } else {
-      values.zero_();
+      StartAsIdentity(parameter, values);
     }
   };
 }
@@ -163,29 +160,24 @@ absl::Status CheckGpt(const GptOptions& options) {
 
 std::vector<LayerFactory> MakeGpt(const GptOptions& options) {
   RZ_CHECK(CheckGpt(options).ok(), std::string(CheckGpt(options).message()));
-  const auto initialize = Initializer(options.layers);
-  const LayerCost embedding = {.forward = options.seq * options.dim,
-                               .backward = 2 * options.seq * options.dim};
+  const int64_t elements = options.seq * options.dim;
   std::vector<LayerFactory> layers;
-  layers.push_back({.name = "embedding",
-                    .build = [=] { return std::make_shared<EmbeddingLayer>(options); },
-                    .cost = embedding,
-                    .initialize = initialize});
+  const auto add = [&](std::string name, LayerCost cost, auto build) {
+    layers.push_back({.name = std::move(name),
+                      .build = std::move(build),
+                      .cost = cost,
+                      .initialize = Initializer(options.layers)});
+  };
+  add("embedding", {.forward = elements, .backward = 2 * elements},
+      [=] { return std::make_shared<EmbeddingLayer>(options); });
   for (int64_t i = 0; i < options.layers; ++i) {
-    layers.push_back({.name = absl::StrCat("block", i, ".attention"),
-                      .build = [=] { return std::make_shared<AttentionLayer>(options); },
-                      .cost = AttentionCost(options),
-                      .initialize = initialize});
-    layers.push_back({.name = absl::StrCat("block", i, ".mlp"),
-                      .build = [=] { return std::make_shared<MlpLayer>(options); },
-                      .cost = MlpCost(options),
-                      .initialize = initialize});
+    add(absl::StrCat("block", i, ".attention"), AttentionCost(options),
+        [=] { return std::make_shared<AttentionLayer>(options); });
+    add(absl::StrCat("block", i, ".mlp"), MlpCost(options),
+        [=] { return std::make_shared<MlpLayer>(options); });
   }
-  layers.push_back({.name = "head",
-                    .build = [=] { return std::make_shared<GptHead>(options); },
-                    .cost = NormCost(options.seq * options.dim) +
-                            ProductCost(options.seq * options.dim * options.vocab),
-                    .initialize = initialize});
+  add("head", NormCost(elements) + ProductCost(elements * options.vocab),
+      [=] { return std::make_shared<GptHead>(options); });
   if (options.tied) {
     layers.back().tied = {{.parameter = "weight", .target = "embedding.token"}};
   }

@@ -1,57 +1,58 @@
 // The perceptron's layers, costs and initial values.
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
 #include "integrations/torch/models/models.h"
-#include "integrations/torch/models/parts.h"
 
 namespace ringzero {
 namespace {
 
-enum class Position { kFirst, kMiddle, kLast, kOnly };
+struct Matrix {
+  int64_t in = 0, out = 0;
+  bool first = false, last = false;  // in the model
+};
 
 class LinearLayer final : public Layer {
  public:
-  LinearLayer(int64_t in, int64_t out, Position position)
-      : weight_(register_parameter("weight", at::empty({out, in}))),
-        bias_(register_parameter("bias", at::empty({out}))),
-        position_(position) {}
+  explicit LinearLayer(const Matrix& matrix)
+      : weight_(register_parameter("weight", at::empty({matrix.out, matrix.in}))),
+        bias_(register_parameter("bias", at::empty({matrix.out}))),
+        matrix_(matrix) {}
 
   TensorList forward(TensorList inputs) override {
     at::Tensor& x = inputs[0];
-    if (position_ == Position::kFirst || position_ == Position::kOnly) x = x.flatten(1);
+    if (matrix_.first) x = x.flatten(1);
     x = Linear(x, weight_, bias_);
-    if (position_ == Position::kFirst || position_ == Position::kMiddle) x = x.relu();
+    if (!matrix_.last) x = x.relu();
     return inputs;
   }
 
  private:
   at::Tensor weight_;
   at::Tensor bias_;
-  Position position_;
+  const Matrix matrix_;
 };
 
-LayerFactory MakeLinear(int64_t in, int64_t out, Position position) {
-  const bool first = position == Position::kFirst || position == Position::kOnly;
-  LayerFactory factory;
-  factory.build = [=] { return std::make_shared<LinearLayer>(in, out, position); };
-  factory.cost = ProductCost(in * out, first ? InputGradient::kNone : InputGradient::kNeeded) +
-                 ElementwiseCost(2 * out);
+LayerFactory MakeLinear(std::string name, const Matrix& matrix) {
   // He et al. 2015 before a ReLU; the logits start smaller.
-  const bool relu = position == Position::kFirst || position == Position::kMiddle;
-  const double deviation = std::sqrt((relu ? 2.0 : 1.0) / static_cast<double>(in));
-  factory.initialize = [deviation](const std::string& parameter, at::Tensor values,
-                                   at::Generator generator) {
-    if (parameter == "weight") {
-      values.normal_(0.0, deviation, generator);
-    } else {
-      values.zero_();
-    }
-  };
-  return factory;
+  const double deviation = std::sqrt((matrix.last ? 1.0 : 2.0) / static_cast<double>(matrix.in));
+  const auto inputs = matrix.first ? InputGradient::kNone : InputGradient::kNeeded;
+  return {
+      .name = std::move(name),
+      .build = [matrix] { return std::make_shared<LinearLayer>(matrix); },
+      .cost = ProductCost(matrix.in * matrix.out, inputs) + ElementwiseCost(2 * matrix.out),
+      .initialize =
+          [deviation](const std::string& parameter, at::Tensor values, at::Generator generator) {
+            if (parameter == "weight") {
+              values.normal_(0.0, deviation, generator);
+            } else {
+              values.zero_();
+            }
+          }};
 }
 
 }  // namespace
@@ -74,12 +75,10 @@ std::vector<LayerFactory> MakeMlp(const MlpOptions& options) {
   std::vector<LayerFactory> layers;
   const size_t count = options.sizes.size() - 1;
   for (size_t i = 0; i < count; ++i) {
-    const Position position = count == 1       ? Position::kOnly
-                              : i == 0         ? Position::kFirst
-                              : i + 1 == count ? Position::kLast
-                                               : Position::kMiddle;
-    layers.push_back(MakeLinear(options.sizes[i], options.sizes[i + 1], position));
-    layers.back().name = absl::StrCat("linear", i);
+    layers.push_back(MakeLinear(absl::StrCat("linear", i), {.in = options.sizes[i],
+                                                            .out = options.sizes[i + 1],
+                                                            .first = i == 0,
+                                                            .last = i + 1 == count}));
   }
   return layers;
 }

@@ -1,4 +1,5 @@
-// The models that a configuration can name, as layers.
+// The models that a configuration can name, as layers; and what layers are made of: parameters
+// without initial values, what their arithmetic costs, and Dropout.
 //
 //   RZ_RETURN_IF_ERROR(CheckGpt(options));
 //   std::vector<LayerFactory> layers = MakeGpt(options);
@@ -9,10 +10,13 @@
 #define RINGZERO_INTEGRATIONS_TORCH_MODELS_MODELS_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "integrations/torch/layer_factory.h"
+#include "absl/strings/string_view.h"
+#include "integrations/torch/layer.h"
+#include "integrations/torch/linear.h"
 #include "zero/config/config.h"
 
 namespace ringzero {
@@ -55,6 +59,93 @@ struct ResNetOptions {
 };
 absl::Status CheckResNet(const ResNetOptions& options);
 std::vector<LayerFactory> MakeResNet(const ResNetOptions& options);
+
+// One micro-batch's samples as tensors, read by Batches (configured_run.h).
+struct Batch {
+  at::Tensor inputs;   // fp32 {n, …} or int64 {n, sequence}
+  at::Tensor targets;  // int64 {n} or {n, sequence}
+  // 0: a stand-in for a worker without samples left; its results weigh nothing.
+  int64_t counted = 0;
+};
+
+// Parts that the models share. Their parameters are not filled when a part is built, so building a
+// layer is cheap however large it is and touches no page of memory. LayerFactory::initialize gives
+// the values, one parameter at a time.
+
+enum class Bias { kNone, kPresent };
+
+// y = x W^T + b. Parameters "weight" {out, in} and "bias" {out}.
+class LinearPart : public torch::nn::Module {
+ public:
+  LinearPart(int64_t in, int64_t out, Bias bias = Bias::kPresent);
+  at::Tensor forward(const at::Tensor& x) { return Linear(x, weight_, bias_); }
+
+ private:
+  at::Tensor weight_;
+  at::Tensor bias_;  // undefined without one
+};
+
+struct ConvShape {
+  int64_t in = 1;  // channels
+  int64_t out = 1;
+  int64_t kernel = 3;  // odd; the padding keeps the image's size
+  int64_t stride = 1;
+};
+
+// Square convolution without bias. Parameter "weight" {out, in, kernel, kernel}.
+class ConvPart : public torch::nn::Module {
+ public:
+  explicit ConvPart(const ConvShape& shape);
+  at::Tensor forward(const at::Tensor& x) {
+    const int64_t padding = shape_.kernel / 2;
+    return at::conv2d(x, weight_, {}, {shape_.stride, shape_.stride}, {padding, padding});
+  }
+
+ private:
+  at::Tensor weight_;
+  ConvShape shape_;
+};
+
+// The initial values of norms and biases: a weight ("norm.weight") is 1, a bias is 0.
+void StartAsIdentity(const std::string& parameter, const at::Tensor& values);
+
+// FLOPs of one sample; a multiply-add counts 2. Elementwise work counts what it reads and computes
+// roughly, so that a layer of it alone is not free.
+enum class InputGradient { kNone, kNeeded };
+// A matrix product or convolution of `multiply_adds`: backward makes the weights' gradient and,
+// unless nothing before it learns, the inputs'.
+LayerCost ProductCost(int64_t multiply_adds, InputGradient inputs = InputGradient::kNeeded);
+LayerCost NormCost(int64_t elements);         // batch or layer norm: forward 8, backward 16
+LayerCost ElementwiseCost(int64_t elements);  // ReLU, a sum: forward 1, backward 1
+LayerCost operator+(LayerCost a, LayerCost b);
+
+// Dropout whose mask is a function of what is computed, not of a process's generator.
+//
+//   class Block : public Layer {
+//     Block() : dropout_(register_module("dropout", std::make_shared<Dropout>(0.1))) {}
+//     …  x + dropout_->forward(h);
+//
+// In training each element is zero with the given probability, else divided by 1 - probability; in
+// eval() it is the identity. Element i (in row-major order) of the c-th draw of a layer is kept or
+// dropped by Philox4x32-10 keyed by (seed, iteration, micro-batch, layer, c), so the mask is the
+// same whichever worker computes the micro-batch and whatever it computed before. Torch's own
+// Dropout has this, too (Layer::draws), but one process has one generator: workers that are threads
+// wait for each other there.
+class Dropout : public torch::nn::Module {
+ public:
+  // 0 <= probability < 1, else c10::Error.
+  explicit Dropout(double probability);
+
+  // In training with a probability above 0 the thread must be in a MicroBatchScope (the ring's
+  // training loop opens one), else c10::Error. Each such call is one draw of the current layer.
+  at::Tensor forward(const at::Tensor& x);
+
+ private:
+  double probability_;
+};
+
+// InvalidArgument "model.dim is 0: wanted 1 to 65536".
+absl::Status CheckRange(absl::string_view key, int64_t value, int64_t least, int64_t most);
 
 }  // namespace ringzero
 

@@ -8,7 +8,6 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "integrations/torch/models/models.h"
-#include "integrations/torch/models/parts.h"
 
 namespace ringzero {
 namespace {
@@ -116,10 +115,8 @@ void Initialize(const std::string& parameter, at::Tensor values, at::Generator g
     values.normal_(0.0, std::sqrt(2.0 / static_cast<double>(fan_out)), generator);
   } else if (values.dim() == 2) {
     values.normal_(0.0, std::sqrt(1.0 / static_cast<double>(values.size(1))), generator);
-  } else if (LastName(parameter) == "weight") {
-    values.fill_(1.0);
   } else {
-    values.zero_();
+    StartAsIdentity(parameter, values);
   }
 }
 
@@ -234,8 +231,7 @@ absl::Status CheckResNet(const ResNetOptions& options) {
   if (!imagenet && (options.depth < 8 || options.depth % 6 != 2 || options.depth > 1202)) {
     return InvalidArgument(
         "model.depth is ", options.depth,
-        ": wanted 18, 34 or 50, or 6n+2 with n = 1 to 200 (8, 14, 20, 32, 44, 56, "
-        "110, …)");
+        ": wanted 18, 34 or 50, or 6n+2 with n = 1 to 200 (8, 14, 20, 32, 44, 56, 110, …)");
   }
   RZ_RETURN_IF_ERROR(CheckRange("model.width", options.width, 0, 4096));
   if (options.channels != 1 && options.channels != 3) {

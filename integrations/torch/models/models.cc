@@ -1,12 +1,11 @@
-// Parameters without initial values, their initial values, and costs; masks by counter.
-#include "integrations/torch/models/parts.h"
+// What the models share: parameters without initial values, costs, and masks by counter.
+#include "integrations/torch/models/models.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "base/philox.h"
 #include "base/status.h"
-#include "integrations/torch/layer.h"
 
 namespace ringzero {
 namespace {
@@ -41,8 +40,9 @@ ConvPart::ConvPart(const ConvShape& shape)
                                  at::empty({shape.out, shape.in, shape.kernel, shape.kernel}))),
       shape_(shape) {}
 
-std::string LastName(const std::string& parameter) {
-  return parameter.substr(parameter.rfind('.') + 1);  // npos + 1 is 0: the whole name
+void StartAsIdentity(const std::string& parameter, const at::Tensor& values) {
+  // The last part of a dotted name. npos + 1 is 0: the whole name.
+  values.fill_(parameter.substr(parameter.rfind('.') + 1) == "weight" ? 1.0 : 0.0);
 }
 
 LayerCost ProductCost(int64_t multiply_adds, InputGradient inputs) {

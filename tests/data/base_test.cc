@@ -1,16 +1,66 @@
-// Known answers of SHA-256 (FIPS 180-4 examples) and HMAC-SHA256 (RFC 4231), and that cutting a
-// message into calls changes nothing.
-#include "base/digest.h"
-
+// Known answers of the counter-based generator, the hashes, SHA-256 (FIPS 180-4 examples) and HMAC
+// (RFC 4231).
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <set>
 #include <span>
 #include <string>
 
 #include "absl/strings/escaping.h"
+#include "base/digest.h"
+#include "base/philox.h"
 
 namespace ringzero {
 namespace {
+
+using ::testing::ElementsAre;
+
+// From Random123's kat_vectors: philox4x32, 10 rounds.
+TEST(Philox, KnownAnswers) {
+  EXPECT_THAT(Philox4x32({0, 0, 0, 0}, 0),
+              ElementsAre(0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8));
+  EXPECT_THAT(Philox4x32({~0u, ~0u, ~0u, ~0u}, ~uint64_t{0}),
+              ElementsAre(0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd));
+  EXPECT_THAT(Philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, 0x299f31d0'a4093822),
+              ElementsAre(0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1));
+}
+
+TEST(Philox, PlacesIndexAndStreamInTheCounter) {
+  EXPECT_EQ(PhiloxAt(7, 0x0000000400000003, 0x0000000200000001), Philox4x32({1, 2, 3, 4}, 7));
+  static_assert(PhiloxAt(1, 2, 3) == PhiloxAt(1, 2, 3));  // usable in constants
+}
+
+TEST(Hashes, KnownAnswers) {
+  EXPECT_EQ(SplitMix64(0), 0xe220a8397b1dcdafu);  // the reference's first two outputs of seed 0
+  EXPECT_EQ(SplitMix64(0x9E3779B97F4A7C15), 0x6e789e6aa1b965f4u);
+  EXPECT_EQ(HashName(""), 0xcbf29ce484222325u);
+  EXPECT_EQ(HashName("a"), 0xaf63dc4c8601ec8cu);
+  EXPECT_EQ(HashName("foobar"), 0x85944171f73967e8u);
+}
+
+TEST(Hashes, MixedKeysDependOnOrderAndCount) {
+  const std::set<uint64_t> keys = {MixKeys({1, 2}),    MixKeys({2, 1}), MixKeys({1, 2, 0}),
+                                   MixKeys({0, 1, 2}), MixKeys({1}),    MixKeys({0})};
+  EXPECT_EQ(keys.size(), 6u);
+}
+
+TEST(UniformFloat, LiesInTheHalfOpenIntervalWithTheRightMoments) {
+  EXPECT_EQ(UniformFloat(0), 0.0f);
+  EXPECT_LT(UniformFloat(~0u), 1.0f);
+  double sum = 0, squares = 0;
+  constexpr int kBlocks = 100000;
+  for (int i = 0; i < kBlocks; ++i) {
+    for (uint32_t bits : PhiloxAt(5, 0, i)) {
+      const double u = UniformFloat(bits) - 0.5;
+      sum += u;
+      squares += u * u;
+    }
+  }
+  EXPECT_NEAR(sum / (4 * kBlocks), 0, 4 * std::sqrt(1 / 12.0 / (4 * kBlocks)));
+  EXPECT_NEAR(squares / (4 * kBlocks), 1 / 12.0, 1e-3);
+}
 
 std::span<const std::byte> AsBytes(const std::string& text) {
   return std::as_bytes(std::span(text));
