@@ -45,7 +45,7 @@ find_package_handle_standard_args(RingzeroUcx
   VERSION_VAR RingzeroUcx_VERSION
   REASON_FAILURE_MESSAGE "set CMAKE_PREFIX_PATH to a UCX folder, or let ./rz build install the pinned one")
 
-# Nothing links UCX: p2p/ucx/ucx_api.cc loads it from here. Its modules (lib/ucx/*.so) are found by UCX itself.
+# Nothing links UCX: p2p/ucx/ucx_worker.cc loads it from here. Its modules (lib/ucx/*.so) are found by UCX itself.
 if(RingzeroUcx_FOUND)
   list(GET ringzero_ucx_libraries 0 ringzero_ucp)
   get_filename_component(RINGZERO_UCX_LIBRARY_FOLDER ${ringzero_ucp} DIRECTORY)

@@ -1,6 +1,9 @@
 // Blocks with 8 bytes behind their payload, and what is written into these.
 #include "p2p/checksummed_transport.h"
 
+#define XXH_INLINE_ALL  // xxHash's own header, compiled in here: nothing is linked
+#include <xxhash.h>
+
 #include <cstring>
 #include <memory>
 #include <span>
@@ -8,7 +11,6 @@
 
 #include "absl/strings/str_format.h"
 #include "base/status.h"
-#include "p2p/checksum.h"
 #include "p2p/transport_decorator.h"
 
 namespace ringzero {
@@ -85,6 +87,10 @@ absl::Status ChecksummedTransport::Post(WorkerId from, MessageKey key, std::span
 }
 
 }  // namespace
+
+uint64_t Checksum(std::span<const std::byte> bytes) {
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
 
 TransportOptions WithChecksumRoom(TransportOptions options) {
   // A block takes 128 bytes at least, and 64 more at most: half of all. Pages that are never

@@ -13,13 +13,20 @@
 #ifndef RINGZERO_P2P_CHECKSUMMED_TRANSPORT_H_
 #define RINGZERO_P2P_CHECKSUMMED_TRANSPORT_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "p2p/transport.h"
 
 namespace ringzero {
+
+// 64 bits that change with any damage to a payload, as fast as memory is read (XXH3). Not against
+// intent. Equal on all machines.
+uint64_t Checksum(std::span<const std::byte> bytes);
 
 struct ChecksumOptions {
   // What a message is called in errors.

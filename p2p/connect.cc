@@ -15,11 +15,10 @@
 #include "base/status.h"
 #include "p2p/deadline.h"
 #include "p2p/failure.h"
-#include "p2p/mixed_transport.h"
-#include "p2p/nccl/nccl_memory.h"
+#include "p2p/nccl/nccl_lane.h"
 #include "p2p/nccl/nccl_transport.h"
 #include "p2p/rendezvous/hosts.h"
-#include "p2p/shm/shm_connect.h"
+#include "p2p/shm/shm_transport.h"
 #include "p2p/ucx/ucx_transport.h"
 
 namespace ringzero {
@@ -92,28 +91,22 @@ absl::StatusOr<std::string> LinksToTheRight(const JobSeat& seat, Transport& tran
   return absl::StrJoin(words, ", ");
 }
 
-// Over UCX. The host's page of pulses tells who is stopped and its sockets who is dead, whatever
-// UCX says.
-absl::StatusOr<std::unique_ptr<Transport>> MakeUcx(const JobSeat& seat, ShmEndpoint endpoint,
-                                                   UcxOptions ucx, const ConnectRequest& request) {
-  ucx.board = std::move(endpoint.board);
-  ucx.sockets = std::move(endpoint.sockets);
-  if (request.options.memory == MemoryKind::kCuda) {
-    RZ_ASSIGN_OR_RETURN(ucx.memory, MakeCudaMemory(request.gpu.device, CudaPlace::kDevice));
-  }
-  return CreateUcxTransport(seat, request.options, std::move(ucx));
-}
-
 absl::StatusOr<std::unique_ptr<Transport>> Make(TransportChoice choice, const JobSeat& seat,
                                                 ShmEndpoint endpoint, UcxOptions ucx,
                                                 const ConnectRequest& request) {
   if (choice == TransportChoice::kShm) {
     return CreateShmTransport(std::move(endpoint), request.options);
   }
-  if (choice == TransportChoice::kUcx) {
-    return MakeUcx(seat, std::move(endpoint), std::move(ucx), request);
+  if (choice == TransportChoice::kAuto) {
+    return CreateMixedTransport(seat, std::move(endpoint), request.options, ucx);
   }
-  return CreateMixedTransport(seat, std::move(endpoint), request.options, ucx);
+  // The host's page of pulses tells who is stopped and its sockets who is dead, whatever UCX says.
+  ucx.board = std::move(endpoint.board);
+  ucx.sockets = std::move(endpoint.sockets);
+  if (request.options.memory == MemoryKind::kCuda) {
+    RZ_ASSIGN_OR_RETURN(ucx.memory, MakeCudaMemory(request.gpu.device, CudaPlace::kDevice));
+  }
+  return CreateUcxTransport(seat, request.options, std::move(ucx));
 }
 
 // `words`: what carries these.
@@ -139,11 +132,13 @@ absl::StatusOr<ChosenTransport> ChooseTransport(TransportChoice asked,
   const std::string where = count == 1 ? "one host" : absl::StrCat(count, " hosts");
   RZ_RETURN_IF_ERROR(CheckBuilt(asked));
   RZ_RETURN_IF_ERROR(CheckMemory(asked, memory));
+  const auto ucx = [](const std::string& why) {
+    return ChosenTransport{TransportChoice::kUcx,
+                           absl::StrCat("ucx between all workers (", why, ")")};
+  };
   switch (asked) {
     case TransportChoice::kShm: break;
-    case TransportChoice::kUcx:
-      return ChosenTransport{asked,
-                             absl::StrCat("ucx between all workers (asked for; ", where, ")")};
+    case TransportChoice::kUcx: return ucx("asked for; " + where);
     case TransportChoice::kNccl:
       return ChosenTransport{asked,
                              absl::StrCat("nccl between all workers (asked for; ", where, ")")};
@@ -151,19 +146,14 @@ absl::StatusOr<ChosenTransport> ChooseTransport(TransportChoice asked,
       if (memory == MemoryKind::kCuda) {
         RZ_RETURN_IF_ERROR(
             Annotate(CheckBuilt(TransportChoice::kUcx), "payload in the memory of GPUs"));
-        return ChosenTransport{
-            TransportChoice::kUcx,
-            absl::StrCat("ucx between all workers (payload in the memory of GPUs; ", where, ")")};
+        return ucx("payload in the memory of GPUs; " + where);
       }
       if (count == 1) {
         return ChosenTransport{TransportChoice::kShm, "shm between all workers (one host)"};
       }
       RZ_RETURN_IF_ERROR(
           Annotate(CheckBuilt(TransportChoice::kUcx), absl::StrCat("the workers are on ", where)));
-      if (count == hosts.size()) {
-        return ChosenTransport{TransportChoice::kUcx,
-                               absl::StrCat("ucx between all workers (", where, ")")};
-      }
+      if (count == hosts.size()) return ucx(where);
       return ChosenTransport{TransportChoice::kAuto,
                              absl::StrCat("shm within a host, ucx between hosts (", where, ")")};
   }
@@ -182,11 +172,7 @@ absl::StatusOr<bool> SharesMemory(TransportChoice asked, const std::vector<std::
   return chosen.transport == TransportChoice::kShm;
 }
 
-std::string WireVersions() {
-  std::string versions;
-  absl::StrAppend(&versions, "ucx = ", UcxVersion(), "\n");
-  return versions;
-}
+std::string WireVersions() { return absl::StrCat("ucx = ", UcxVersion(), "\n"); }
 
 namespace {
 

@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "p2p/nccl/lane_transport.h"
 #include "p2p/rendezvous/rendezvous.h"
-#include "p2p/shm/shm_transport.h"
+#include "p2p/shm/shm_endpoint.h"
 #include "p2p/transport.h"
 
 namespace ringzero {
@@ -26,7 +26,7 @@ enum class TransportChoice { kAuto, kShm, kUcx, kNccl };
 
 // kAuto decided; pure. `hosts`: the host of each worker.
 struct ChosenTransport {
-  // kAuto: by pair, shm within a host and ucx between hosts (p2p/mixed_transport.h).
+  // kAuto: by pair, shm within a host and ucx between hosts (p2p/ucx/ucx_transport.h).
   TransportChoice transport = TransportChoice::kShm;
   std::string why;  // in words, with what was chosen
 };

@@ -5,14 +5,15 @@
 //
 //   if (!WaitUntil(lock, changed, Deadline(limit), [&] { return done; })) return TooLate();
 //
-// A wait of one's own looks at its deadline at least every kAwakeLook (p2p/awake_clock.h): it waits
-// Look() at a time. Left() is for who hands it on to a wait with a deadline of its own.
+// A job that was stopped (Ctrl-Z, a suspended container) and goes on has not used up its deadlines:
+// all deadlines of a run count AwakeNow. A wait of one's own looks at its deadline at least every
+// kAwakeLook: it waits Look() at a time. Left() is for a callee that has a deadline of its own.
 //
-// Patience: for looking again and again at what wakes nobody, a folder on a network say.
+// Patience: for looking again and again at what wakes no thread, a folder on a network say.
 //
 //   for (Patience patience(limit); !Found() && !patience.over();) patience.Wait();
 //
-// A Deadline is a value, and thread-safe; a Patience is one thread's.
+// A Deadline is a value, and thread-safe; a Patience and an AwakeClock are one thread's.
 #ifndef RINGZERO_P2P_DEADLINE_H_
 #define RINGZERO_P2P_DEADLINE_H_
 
@@ -22,9 +23,34 @@
 #include <mutex>
 #include <thread>
 
-#include "p2p/awake_clock.h"
-
 namespace ringzero {
+
+// Time since an arbitrary moment, less what passed while the caller was held up: stopped, or starved
+// of processors.
+class AwakeClock {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // The caller means to Tick at least once in `interval`; what exceeds two of them is left out.
+  AwakeClock(Clock::time_point now, Clock::duration interval);
+
+  // The awake time at `now`. `now` must not go back.
+  Clock::time_point Tick(Clock::time_point now);
+  // The awake time of `moment`, which lies between the last two ticks (else the nearer of them).
+  Clock::time_point At(Clock::time_point moment) const;
+
+ private:
+  const Clock::duration longest_;
+  Clock::time_point last_;      // of the last Tick, ordinary time
+  Clock::time_point now_;       // awake time at the last Tick
+  Clock::time_point previous_;  // and at the one before
+};
+
+// A thread that waits for a deadline calls AwakeNow at least so often.
+inline constexpr std::chrono::milliseconds kAwakeLook(100);
+// The awake time of this process: one AwakeClock, which each call ticks. Of a gap between two calls
+// 2 * kAwakeLook count. Thread-safe.
+AwakeClock::Clock::time_point AwakeNow();
 
 class Deadline {
  public:

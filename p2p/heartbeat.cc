@@ -41,11 +41,12 @@ std::optional<PulseBoard::Clock::time_point> PulseBoard::LastBeat(WorkerId worke
   return Clock::time_point(Clock::duration(last));
 }
 
-Heartbeat::Heartbeat(WorkerId self, std::shared_ptr<PulseBoard> board, HeartbeatOptions options)
+Heartbeat::Heartbeat(WorkerId self, std::shared_ptr<PulseBoard> board,
+                     std::chrono::milliseconds timeout)
     : self_(self),
       board_(std::move(board)),
-      timeout_(options.timeout),
-      interval_(options.timeout / 5),
+      timeout_(timeout),
+      interval_(timeout / 5),
       clock_(Clock::now(), interval_),
       peers_(board_->workers()) {
   const Clock::time_point now = Clock::now();

@@ -1,7 +1,7 @@
 // Heartbeat: a message thread's signs of life, and which of the others have fallen silent.
 //
 //   RZ_ASSIGN_OR_RETURN(std::shared_ptr<PulseBoard> board, PulseBoard::Create(workers));
-//   Heartbeat heartbeat(self, board, {.timeout = options.peer_timeout});
+//   Heartbeat heartbeat(self, board, options.peer_timeout);
 //   while (running) {
 //     ... wait for news, at most until heartbeat.next(); handle them ...
 //     for (const Silence& silence : heartbeat.Tick(Clock::now())) ...   // worker, for how long
@@ -21,7 +21,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/ids.h"
-#include "p2p/awake_clock.h"
+#include "p2p/deadline.h"
 #include "p2p/mapping.h"
 
 namespace ringzero {
@@ -33,7 +33,7 @@ class PulseBoard {
 
   // Shared with the processes that this one forks later. ResourceExhausted without memory.
   static absl::StatusOr<std::shared_ptr<PulseBoard>> Create(int workers);
-  // In a file of FileBytes (p2p/memory_file.h), zeroed by whoever made it; it may be closed
+  // In a file of FileBytes (p2p/mapping.h), zeroed by whoever made it; it may be closed
   // afterwards.
   static absl::StatusOr<std::shared_ptr<PulseBoard>> OfFile(int descriptor, int workers);
   static size_t FileBytes(int workers) { return workers * sizeof(Pulse); }
@@ -56,10 +56,6 @@ class PulseBoard {
   const Mapping memory_;
 };
 
-struct HeartbeatOptions {
-  std::chrono::milliseconds timeout;  // silence for that long is death
-};
-
 struct Silence {
   WorkerId worker;
   std::chrono::milliseconds lasted;
@@ -70,8 +66,8 @@ class Heartbeat {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // The board is shared by all workers of it. Beats at once.
-  Heartbeat(WorkerId self, std::shared_ptr<PulseBoard> board, HeartbeatOptions options);
+  // The board is shared by all workers of it. Silence for `timeout` is death. Beats at once.
+  Heartbeat(WorkerId self, std::shared_ptr<PulseBoard> board, std::chrono::milliseconds timeout);
 
   // Beats, and returns who has newly fallen silent. A worker that has not begun is not silent.
   std::vector<Silence> Tick(Clock::time_point now);

@@ -1,7 +1,6 @@
 // Inboxes with a lock and a condition variable, and the thread that empties one.
 #include "p2p/local_transport.h"
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <condition_variable>
@@ -13,10 +12,8 @@
 
 #include "base/status.h"
 #include "base/system_names.h"
-#include "p2p/deadline.h"
 #include "p2p/heartbeat.h"
-#include "p2p/mailbox_transport.h"
-#include "p2p/payload_memory.h"
+#include "p2p/mailbox.h"
 
 namespace ringzero {
 namespace {
@@ -26,13 +23,11 @@ constexpr size_t kEventsPerPeer = 32;       // come at once without growth
 constexpr uint32_t kIdlePollsPerTurn = 16;  // the clock is looked at once in so many
 
 struct Event {
-  enum class Kind { kBlock, kWord, kTaken, kAbort, kGoodbye, kDisconnect, kQuestion, kAnswer };
+  enum class Kind { kBlock, kTaken, kNote, kDisconnect };
   Kind kind;
   WorkerId from;
-  absl::Status why = absl::OkStatus();  // kAbort
-  uint64_t number = 0;                  // kQuestion, kAnswer
-  std::string text = {};                // likewise
-  BlockMessage block = {};              // kBlock, kWord; kTaken: its kind and number
+  BlockMessage block = {};  // kBlock; kTaken: its kind and number
+  Note note = {};           // kNote
 };
 
 // Where other workers put events for one worker. Thread-safe.
@@ -47,7 +42,6 @@ class Inbox {
   }
   void Wake() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    woken_ = true;
     has_news_.store(true, std::memory_order_release);
     changed_.notify_one();
   }
@@ -63,8 +57,7 @@ class Inbox {
   // Blocks until something happens, or `until`; false when stopped.
   bool Take(std::vector<Event>& events, Clock::time_point until) {
     std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait_until(lock, until, [this] { return stopping_ || woken_ || !events_.empty(); });
-    woken_ = false;
+    changed_.wait_until(lock, until, [this] { return stopping_ || has_news_; });
     has_news_.store(false, std::memory_order_relaxed);
     events.swap(events_);
     return !stopping_;
@@ -83,7 +76,6 @@ class Inbox {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Event> events_;
-  bool woken_ = false;
   std::atomic<bool> has_news_{false};  // there are events, or it was woken
   bool stopping_ = false;
   bool open_ = true;
@@ -108,19 +100,10 @@ class LocalWire final : public Wire {
   }
   bool HasWords() const override { return true; }
   void SendWord(WorkerId to, MessageKey key) override {
-    Push(to, {.kind = Event::Kind::kWord, .from = self_, .block = {.key = key}});
+    Push(to, {.kind = Event::Kind::kBlock, .from = self_, .block = {.key = key, .is_word = true}});
   }
-  void SendAbort(WorkerId to, const absl::Status& why) override {
-    Push(to, {.kind = Event::Kind::kAbort, .from = self_, .why = why});
-  }
-  void SendGoodbye(WorkerId to) override {
-    Push(to, {.kind = Event::Kind::kGoodbye, .from = self_});
-  }
-  void SendQuestion(WorkerId to, uint64_t number, const std::string& question) override {
-    Push(to, {.kind = Event::Kind::kQuestion, .from = self_, .number = number, .text = question});
-  }
-  void SendAnswer(WorkerId to, uint64_t number, const std::string& answer) override {
-    Push(to, {.kind = Event::Kind::kAnswer, .from = self_, .number = number, .text = answer});
+  void SendNote(WorkerId to, Note note) override {
+    Push(to, {.kind = Event::Kind::kNote, .from = self_, .note = std::move(note)});
   }
   void Wake() override { inbox().Wake(); }
 
@@ -143,24 +126,18 @@ class LocalWire final : public Wire {
 // Of all workers, by worker. They live as long as any of these: words lend their memory.
 using Memories = std::vector<Arenas>;
 
-class LocalTransport final : public MailboxTransport {
+class LocalTransport final : public Mailbox {
  public:
-  LocalTransport(std::shared_ptr<Mailbox> mailbox, std::shared_ptr<LocalWire> wire,
+  LocalTransport(Parts parts, std::unique_ptr<LocalWire> wire,
                  std::shared_ptr<const Memories> memories, Heartbeat heartbeat)
-      : MailboxTransport(mailbox, (*memories)[mailbox->self().value]),
+      : Mailbox(std::move(parts)),
         wire_(std::move(wire)),
         memories_(std::move(memories)),
-        heartbeat_(std::move(heartbeat)) {}
-
-  // Room for so many events at once, here and in the inbox (the two take turns). How many there
-  // are depends on who runs when: the first time must not allocate.
-  void Reserve(size_t events) {
-    events_.reserve(events);
-    wire_->inbox().Reserve(events);
-  }
-
-  // Without it, Poll is to be called.
-  void StartThread() {
+        heartbeat_(std::move(heartbeat)) {
+    // How many events come at once depends on who runs when: the first time must not allocate.
+    events_.reserve(kEventsPerPeer * memories_->size());
+    wire_->inbox().Reserve(kEventsPerPeer * memories_->size());  // the two take turns
+    if (progress() == ProgressMode::kCaller) return;
     thread_ = NamedThread("rz-messages", [this] {
       while (Turn(heartbeat_.next())) {
       }
@@ -168,14 +145,9 @@ class LocalTransport final : public MailboxTransport {
   }
 
   ~LocalTransport() override {
-    const bool polled = !thread_.joinable();
-    const Deadline end(kDrainLimit);
-    while (polled && mailbox().waits_to_leave() && !end.over()) {
-      Turn(std::min(heartbeat_.next(), Clock::now() + end.Look()));
-    }
-    mailbox().Shutdown(kDrainLimit);
+    ShutDown();
     wire_->inbox().Stop();
-    if (polled) {
+    if (progress() == ProgressMode::kCaller) {
       Turn(Clock::now());
     } else {
       thread_.join();
@@ -189,7 +161,7 @@ class LocalTransport final : public MailboxTransport {
   }
 
   bool Poll() override {
-    if (thread_.joinable()) return false;
+    if (progress() == ProgressMode::kThread) return false;
     const bool busy = wire_->inbox().HasNews();
     if (busy || ++idle_polls_ % kIdlePollsPerTurn == 0) Turn(Clock::now());
     return busy;
@@ -202,32 +174,25 @@ class LocalTransport final : public MailboxTransport {
     for (Event& event : events_) Handle(event);
     events_.clear();
     const std::vector<Silence> silences = heartbeat_.Tick(Clock::now());
-    for (const Silence& each : silences) mailbox().OnSilence(each.worker, each.lasted);
-    mailbox().RunCallbacks();
+    for (const Silence& each : silences) OnSilence(each.worker, each.lasted);
+    RunCallbacks();
     return running;
   }
 
   void Handle(Event& event) {
     switch (event.kind) {
       case Event::Kind::kBlock: {
-        const absl::Status taken = mailbox().OnNextBlock(event.from, std::move(event.block));
-        if (!taken.ok()) mailbox().Fail(taken);
+        const absl::Status taken = OnNextBlock(event.from, std::move(event.block));
+        if (!taken.ok()) Fail(taken);
         return;
       }
-      case Event::Kind::kTaken:
-        return mailbox().OnSent(event.from, event.block.key.kind, event.block.number);
-      case Event::Kind::kWord: return mailbox().OnWord(event.from, event.block.key);
-      case Event::Kind::kAbort: return mailbox().OnAbort(event.from, event.why);
-      case Event::Kind::kGoodbye: return mailbox().OnGoodbye(event.from);
-      case Event::Kind::kDisconnect: return mailbox().OnDisconnect(event.from);
-      case Event::Kind::kQuestion:
-        return mailbox().OnQuestion(event.from, event.number, std::move(event.text));
-      case Event::Kind::kAnswer:
-        return mailbox().OnAnswer(event.from, event.number, std::move(event.text));
+      case Event::Kind::kTaken: return OnSent(event.from, event.block.key.kind, event.block.number);
+      case Event::Kind::kNote: return OnNote(event.from, std::move(event.note));
+      case Event::Kind::kDisconnect: return OnDisconnect(event.from);
     }
   }
 
-  const std::shared_ptr<LocalWire> wire_;  // shared with the mailbox
+  const std::unique_ptr<LocalWire> wire_;
   const std::shared_ptr<const Memories> memories_;
   Heartbeat heartbeat_;        // the message thread's, as the next two
   std::vector<Event> events_;  // kept, so that its memory is used again
@@ -243,13 +208,6 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> CreateLocalTransports(
   if (workers == 0) return absl::InvalidArgumentError("at least one worker is needed");
   RZ_ASSIGN_OR_RETURN(const std::shared_ptr<PulseBoard> board, PulseBoard::Create(workers));
   auto inboxes = std::make_shared<Inboxes>(workers);
-  std::vector<std::shared_ptr<LocalWire>> wires;
-  std::vector<std::shared_ptr<Mailbox>> mailboxes;
-  for (int w = 0; w < workers; ++w) {
-    wires.push_back(std::make_shared<LocalWire>(WorkerId(w), inboxes));
-    mailboxes.push_back(
-        std::make_shared<Mailbox>(WorkerId(w), workers, options[w].on_failure, wires[w]));
-  }
   auto memories = std::make_shared<Memories>(workers);
   for (int w = 0; w < workers; ++w) {
     RZ_RETURN_IF_ERROR(CheckPeerTimeout(options[w]));
@@ -260,11 +218,12 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> CreateLocalTransports(
   }
   std::vector<std::unique_ptr<Transport>> transports;
   for (int w = 0; w < workers; ++w) {
-    auto transport = std::make_unique<LocalTransport>(
-        mailboxes[w], wires[w], memories, Heartbeat(WorkerId(w), board, {options[w].peer_timeout}));
-    transport->Reserve(kEventsPerPeer * static_cast<size_t>(workers));
-    if (options[w].progress == ProgressMode::kThread) transport->StartThread();
-    transports.push_back(std::move(transport));
+    const WorkerId self(w);
+    auto wire = std::make_unique<LocalWire>(self, inboxes);
+    Mailbox::Parts parts = {self, workers, options[w], (*memories)[w], *wire};
+    transports.push_back(
+        std::make_unique<LocalTransport>(std::move(parts), std::move(wire), memories,
+                                         Heartbeat(self, board, options[w].peer_timeout)));
   }
   return transports;
 }

@@ -1,7 +1,9 @@
 // Matches what arrives with what is expected, and ends once.
 #include "p2p/mailbox.h"
 
+#include <algorithm>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -35,9 +37,13 @@ absl::Status CheckPeerTimeout(const TransportOptions& options) {
                          " ms; at least 1 ms is needed");
 }
 
-Mailbox::Mailbox(WorkerId self, int workers, std::function<void(const absl::Status&)> on_failure,
-                 std::shared_ptr<Wire> wire)
-    : self_(self), wire_(std::move(wire)), on_failure_(std::move(on_failure)), peers_(workers) {
+Mailbox::Mailbox(Parts parts)
+    : self_(parts.self),
+      progress_(parts.options.progress),
+      arenas_(std::move(parts.arenas)),
+      wire_(parts.wire),
+      on_failure_(parts.options.on_failure),
+      peers_(parts.workers) {
   stats_.bytes_sent.resize(kMaxMessageKinds);
   stats_.messages_sent.resize(kMaxMessageKinds);
   // How many are ready at once depends on who runs when: not a first time that allocates.
@@ -65,6 +71,10 @@ absl::Status Mailbox::CheckSend(WorkerId to, MessageKey key) const {
 
 absl::Status Mailbox::Send(WorkerId to, MessageKey key, std::span<const std::byte> block,
                            Done sent) {
+  if (!arenas_[0]->Contains(block) && !arenas_[1]->Contains(block)) {
+    return InvalidArgument("a message to worker ", to.value, " (", ToString(key), ") of ",
+                           block.size(), " bytes that are not of Allocate");
+  }
   const std::lock_guard<std::mutex> lock(mutex_);
   RZ_RETURN_IF_ERROR(CheckSend(to, key));
   NumberedQueue<Sending>& sends = peers_[to.value].channels[key.kind].sends;
@@ -73,18 +83,18 @@ absl::Status Mailbox::Send(WorkerId to, MessageKey key, std::span<const std::byt
   sending = {key, std::move(sent)};
   stats_.bytes_sent[key.kind] += block.size();
   ++stats_.messages_sent[key.kind];
-  const bool has_left = wire_->SendBlock(
+  const bool has_left = wire_.SendBlock(
       to, {.key = key, .number = number, .bytes = block.size(), .data = block.data()});
   if (has_left) EndCall(sends, sending);
   return absl::OkStatus();
 }
 
 absl::Status Mailbox::SendWord(WorkerId to, MessageKey key) {
-  if (!wire_->HasWords()) return NoWords();
+  if (!wire_.HasWords()) return NoWords();
   const std::lock_guard<std::mutex> lock(mutex_);
   RZ_RETURN_IF_ERROR(CheckSend(to, key));
   ++stats_.messages_sent[key.kind];
-  wire_->SendWord(to, key);
+  wire_.SendWord(to, key);
   return absl::OkStatus();
 }
 
@@ -94,7 +104,7 @@ absl::Status Mailbox::Post(WorkerId from, MessageKey key, std::span<std::byte> b
 }
 
 absl::Status Mailbox::ExpectWord(WorkerId from, MessageKey key, Done arrived) {
-  if (!wire_->HasWords()) return NoWords();
+  if (!wire_.HasWords()) return NoWords();
   return Expect(from, {.is_word = true, .key = key, .done = std::move(arrived)});
 }
 
@@ -120,7 +130,7 @@ absl::Status Mailbox::Expect(WorkerId from, Receiving wanted) {
     return absl::OkStatus();
   }
   Next().moving.push_back({from, receiving.message, receiving.block});
-  wire_->Wake();
+  wire_.Wake();
   return absl::OkStatus();
 }
 
@@ -141,22 +151,13 @@ absl::Status Mailbox::OnNextBlock(WorkerId from, BlockMessage message) {
     Channel& channel = peers_[from.value].channels[message.key.kind];
     message.number = channel.came;
     RZ_ASSIGN_OR_RETURN(block, Meet(from, channel, message));
+    if (block.has_value() && message.is_word) {
+      EndCall(channel.receives, *channel.receives.Find(message.number));
+      return absl::OkStatus();
+    }
   }
   if (block.has_value()) Move({from, std::move(message), *block});
   return absl::OkStatus();
-}
-
-void Mailbox::OnWord(WorkerId from, MessageKey key) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (!status_.ok()) return;
-  RZ_CHECK(key.kind < kMaxMessageKinds, ToString(key));
-  Channel& channel = peers_[from.value].channels[key.kind];
-  const uint32_t number = channel.came;
-  const auto met = Meet(from, channel, {.key = key, .is_word = true, .number = number});
-  if (!met.ok()) return End(met.status(), Tell::kPeers);
-  if (!met->has_value()) return;
-  Receiving& receiving = *channel.receives.Find(number);
-  EndCall(channel.receives, receiving);
 }
 
 absl::StatusOr<std::optional<std::span<std::byte>>> Mailbox::Meet(WorkerId from, Channel& channel,
@@ -187,7 +188,7 @@ absl::StatusOr<std::optional<std::span<std::byte>>> Mailbox::Meet(WorkerId from,
 }
 
 void Mailbox::Move(const Moving& moving) {
-  if (!wire_->Move(moving.from, moving.message, moving.block)) return;
+  if (!wire_.Move(moving.from, moving.message, moving.block)) return;
   OnMoved(moving.from, moving.message.key.kind, moving.message.number);
 }
 
@@ -198,9 +199,11 @@ bool Mailbox::Fits(WorkerId from, const Receiving& receiving) {
       message.bytes == receiving.block.size()) {
     return true;
   }
-  EndOutOfStep(
-      from, Describe(from, "sent", message.key, message.is_word, message.bytes),
-      Describe(self_, "expected", receiving.key, receiving.is_word, receiving.block.size()));
+  End(Internal(
+          "channel ", from.value, " -> ", self_.value, " out of step: ",
+          Describe(from, "sent", message.key, message.is_word, message.bytes), "; ",
+          Describe(self_, "expected", receiving.key, receiving.is_word, receiving.block.size())),
+      Tell::kPeers);
   return false;
 }
 
@@ -209,7 +212,7 @@ void Mailbox::EndCall(NumberedQueue<Call>& queue, Call& call) {
   Next().ready.push_back({std::move(call.done), absl::OkStatus()});
   call.ended = true;
   while (!queue.empty() && queue[0].ended) queue.pop_front();
-  wire_->Wake();
+  wire_.Wake();
 }
 
 void Mailbox::OnMoved(WorkerId from, uint8_t kind, uint32_t number) {
@@ -242,25 +245,31 @@ void Mailbox::EndCalls(Channel& channel, const absl::Status& why) {
   channel.sends.clear();
 }
 
-void Mailbox::EndOutOfStep(WorkerId from, const std::string& sent, const std::string& awaited) {
-  End(Internal("channel ", from.value, " -> ", self_.value, " out of step: ", sent, "; ", awaited),
-      Tell::kPeers);
+void Mailbox::OnNote(WorkerId from, Note note) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  switch (note.kind) {
+    case Note::Kind::kAbort: {
+      // Passed on, though `from` tells everybody: we may leave before the others have read that, and
+      // must not be taken for the one that began it. An OK would leave us half dead: it is no reason.
+      const absl::Status why(note.code, note.text);
+      return End(AbortedBy(from, why.ok() ? absl::UnknownError("it gave no reason") : why),
+                 Tell::kPeers);
+    }
+    case Note::Kind::kGoodbye: return TakeGoodbye(from);
+    case Note::Kind::kQuestion:
+      if (!status_.ok()) return;
+      Next().questions.push_back({from, std::move(note)});
+      return wire_.Wake();
+    case Note::Kind::kAnswer: return TakeAnswer(from, std::move(note));
+  }
 }
 
-void Mailbox::OnAbort(WorkerId from, const absl::Status& why) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  // Passed on, though `from` tells everybody: we may leave before the others have read that, and
-  // must not be taken for the one that began it. An OK would leave us half dead: it is no reason.
-  End(AbortedBy(from, why.ok() ? absl::UnknownError("it gave no reason") : why), Tell::kPeers);
-}
-
-void Mailbox::OnGoodbye(WorkerId from) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+void Mailbox::TakeGoodbye(WorkerId from) {
   Peer& peer = peers_[from.value];
   peer.said_goodbye = true;
   FailQuestions(FailedPrecondition("worker ", from.value, " said goodbye before it answered"),
                 from);
-  if (!next_.answers.empty()) wire_->Wake();
+  if (!next_.answers.empty()) wire_.Wake();
   for (const Channel& channel : peer.channels) {
     for (size_t i = 0; i < channel.receives.size(); ++i) {
       if (!channel.receives[i].has_come) return EndUnmet(from, true, channel.receives[i].key);
@@ -311,9 +320,12 @@ void Mailbox::End(const absl::Status& why, Tell tell) {
   }
   FailQuestions(why, std::nullopt);
   for (int worker = 0; tell == Tell::kPeers && worker < workers(); ++worker) {
-    if (worker != self_.value) wire_->SendAbort(WorkerId(worker), why);
+    if (worker == self_.value) continue;
+    wire_.SendNote(WorkerId(worker), {.kind = Note::Kind::kAbort,
+                                      .code = why.code(),
+                                      .text = std::string(why.message().substr(0, kMaxTextBytes))});
   }
-  wire_->Wake();
+  wire_.Wake();
   drained_.notify_all();
 }
 
@@ -321,7 +333,6 @@ void Mailbox::RunCallbacks() {
   // Whoever of several message threads is here runs what the others have made ready, too.
   const std::lock_guard<std::mutex> one_at_a_time(callbacks_mutex_);
   while (has_next_.load(std::memory_order_acquire)) {
-    Answerer answerer;
     std::function<void(const absl::Status&)> on_failure;
     absl::Status status;
     {
@@ -331,7 +342,6 @@ void Mailbox::RunCallbacks() {
       running_.answers.swap(next_.answers);
       running_.questions.swap(next_.questions);
       has_next_.store(false, std::memory_order_relaxed);
-      if (!running_.questions.empty()) answerer = answerer_;
       if (std::exchange(report_failure_, false)) {
         status = status_;
         on_failure = std::exchange(on_failure_, nullptr);
@@ -341,10 +351,11 @@ void Mailbox::RunCallbacks() {
     if (on_failure != nullptr) on_failure(status);
     for (const Moving& each : moving) Move(each);
     for (const Ready& each : ready) each.done(each.end);
-    for (ReadyAnswer& each : answers) each.arrival(std::move(each.result));
-    for (const Question& each : questions) {
-      const std::string answer = answerer ? answerer(each.from, each.text) : std::string();
-      wire_->SendAnswer(each.from, each.number, answer.substr(0, kMaxTextBytes));
+    for (auto& [arrival, answer] : answers) arrival(std::move(answer));
+    for (const auto& [from, question] : questions) {
+      wire_.SendNote(from, {.kind = Note::Kind::kAnswer,
+                            .number = question.number,
+                            .text = Answer(from, question.text).substr(0, kMaxTextBytes)});
     }
     ready.clear();
     moving.clear();
@@ -375,11 +386,10 @@ absl::Status Mailbox::Close() {
 void Mailbox::SayGoodbyes() {
   for (int worker = 0; worker < workers(); ++worker) {
     Peer& peer = peers_[worker];
-    bool empty = true;
-    for (const Channel& channel : peer.channels) empty = empty && channel.sends.empty();
-    if (!empty || peer.told_goodbye) continue;
+    const auto is_empty = [](const Channel& channel) { return channel.sends.empty(); };
+    if (peer.told_goodbye || !std::ranges::all_of(peer.channels, is_empty)) continue;
     peer.told_goodbye = true;
-    if (worker != self_.value) wire_->SendGoodbye(WorkerId(worker));
+    if (worker != self_.value) wire_.SendNote(WorkerId(worker), {.kind = Note::Kind::kGoodbye});
   }
   if (SaidGoodbyes()) drained_.notify_all();
 }
@@ -406,7 +416,9 @@ absl::Status Mailbox::Ask(WorkerId to, const std::string& question, AnswerArriva
   }
   const uint64_t number = questions_asked_++;
   asked_[number] = {to, std::move(arrival)};
-  wire_->SendQuestion(to, number, question.substr(0, kMaxTextBytes));
+  wire_.SendNote(
+      to,
+      {.kind = Note::Kind::kQuestion, .number = number, .text = question.substr(0, kMaxTextBytes)});
   return absl::OkStatus();
 }
 
@@ -415,47 +427,46 @@ void Mailbox::AnswerWith(Answerer answerer) {
   answerer_ = std::move(answerer);
 }
 
-void Mailbox::OnQuestion(WorkerId from, uint64_t number, std::string question) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (!status_.ok()) return;
-  Next().questions.push_back({from, number, std::move(question)});
+std::string Mailbox::Answer(WorkerId from, const std::string& question) {
+  Answerer answerer;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    answerer = answerer_;
+  }
+  return answerer ? answerer(from, question) : std::string();
 }
 
-void Mailbox::OnAnswer(WorkerId from, uint64_t number, std::string answer) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const auto asked = asked_.find(number);
-  if (asked == asked_.end() || asked->second.to != from) return;
-  Next().answers.push_back({std::move(asked->second.arrival), std::move(answer)});
+void Mailbox::TakeAnswer(WorkerId from, Note note) {
+  const auto asked = asked_.find(note.number);
+  if (asked == asked_.end() || asked->second.first != from) return;
+  Next().answers.push_back({std::move(asked->second.second), std::move(note.text)});
   asked_.erase(asked);
+  wire_.Wake();
 }
 
 void Mailbox::FailQuestions(const absl::Status& why, std::optional<WorkerId> to) {
-  for (auto asked = asked_.begin(); asked != asked_.end();) {
-    if (to.has_value() && asked->second.to != *to) {
-      ++asked;
-      continue;
-    }
-    Next().answers.push_back({std::move(asked->second.arrival), why});
-    asked = asked_.erase(asked);
-  }
+  std::erase_if(asked_, [&](auto& question) {
+    auto& [asked, arrival] = question.second;
+    if (to.has_value() && asked != *to) return false;
+    Next().answers.push_back({std::move(arrival), why});
+    return true;
+  });
 }
 
 bool Mailbox::SaidGoodbyes() const {
-  if (!status_.ok()) return true;
-  for (const Peer& peer : peers_) {
-    if (!peer.told_goodbye) return false;
-  }
-  return true;
+  return !status_.ok() || std::ranges::all_of(peers_, &Peer::told_goodbye);
 }
 
-bool Mailbox::waits_to_leave() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return closing_ && !SaidGoodbyes();
-}
-
-void Mailbox::Shutdown(std::chrono::milliseconds limit) {
+void Mailbox::ShutDown() {
+  const Deadline limit(kDrainLimit);
+  const auto said = [this] { return !closing_ || SaidGoodbyes(); };
   std::unique_lock<std::mutex> lock(mutex_);
-  if (closing_) WaitUntil(lock, drained_, Deadline(limit), [this] { return SaidGoodbyes(); });
+  while (progress_ == ProgressMode::kCaller && !said() && !limit.over()) {
+    lock.unlock();
+    if (!Poll()) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    lock.lock();
+  }
+  WaitUntil(lock, drained_, limit, said);
   if (!SaidGoodbyes() || !closing_) {
     on_failure_ = nullptr;
     End(absl::CancelledError(absl::StrCat("worker ", self_.value, "'s transport was destroyed")),

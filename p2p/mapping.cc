@@ -1,7 +1,9 @@
-// mmap and munmap with Statuses.
+// mmap, munmap, memfd_create and seals, with Statuses.
 #include "p2p/mapping.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +13,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "p2p/launch/limits.h"
 
 namespace ringzero {
@@ -36,11 +39,15 @@ absl::Status Refused(size_t bytes) {
   return error == ENOMEM ? OutOfMemory(what) : absl::ResourceExhaustedError(what);
 }
 
-absl::StatusOr<void*> Map(size_t bytes, int protection, int flags, int descriptor) {
+void Unmap(std::byte* data, size_t bytes) { munmap(data, bytes == 0 ? 1 : bytes); }
+
+}  // namespace
+
+absl::StatusOr<Mapping> Mapping::Map(size_t bytes, int protection, int flags, int descriptor) {
   if (bytes < kHugePage) {
     void* data = mmap(nullptr, bytes == 0 ? 1 : bytes, protection, flags, descriptor, 0);
     if (data == MAP_FAILED) return Refused(bytes);
-    return data;
+    return Mapping(static_cast<std::byte*>(data), bytes, Unmap);
   }
   // An aligned place within a larger reservation, of which the rest is given back.
   const size_t reserved_bytes = bytes + kHugePage;
@@ -60,55 +67,59 @@ absl::StatusOr<void*> Map(size_t bytes, int protection, int flags, int descripto
   if (end < begin + reserved_bytes) {
     munmap(end, static_cast<size_t>(begin + reserved_bytes - end));
   }
-  return aligned;
+  return Mapping(aligned, bytes, Unmap);
 }
-
-}  // namespace
 
 absl::StatusOr<Mapping> Mapping::Anonymous(size_t bytes) {
   const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-  absl::StatusOr<void*> data = Map(bytes, PROT_READ | PROT_WRITE, flags, -1);
-  if (!data.ok()) return data.status();
-  if (bytes >= kHugePage) (void)madvise(*data, bytes, MADV_HUGEPAGE);
-  return Mapping(*data, bytes);
+  RZ_ASSIGN_OR_RETURN(Mapping mapping, Map(bytes, PROT_READ | PROT_WRITE, flags, -1));
+  if (bytes >= kHugePage) (void)madvise(mapping.data(), bytes, MADV_HUGEPAGE);
+  return mapping;
 }
 
 absl::StatusOr<Mapping> Mapping::SharedWithChildren(size_t bytes) {
-  absl::StatusOr<void*> data = Map(bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1);
-  if (!data.ok()) return data.status();
-  return Mapping(*data, bytes);
+  return Map(bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1);
 }
 
 absl::StatusOr<Mapping> Mapping::OfFile(int descriptor, size_t bytes, Access access) {
   const int protection = access == Access::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
-  absl::StatusOr<void*> data = Map(bytes, protection, MAP_SHARED, descriptor);
-  if (!data.ok()) return data.status();
-  return Mapping(*data, bytes);
+  return Map(bytes, protection, MAP_SHARED, descriptor);
 }
 
 Mapping Mapping::Foreign(std::byte* data, size_t bytes, Release release) {
-  Mapping mapping(data, bytes);
-  mapping.release_ = release;
-  return mapping;
+  return Mapping(data, bytes, release);
 }
 
 void Mapping::BackByHugePages(size_t begin, size_t end) const {
-  if (release_ != nullptr) return;
+  if (data_.get_deleter().release != Unmap) return;
   begin = begin / kHugePage * kHugePage;
-  end = std::min((end + kHugePage - 1) / kHugePage, bytes_ / kHugePage) * kHugePage;
+  end = std::min((end + kHugePage - 1) / kHugePage, bytes() / kHugePage) * kHugePage;
   if (begin >= end) return;
   // Pages that are not there yet are not collapsed; those that are there already are left alone.
-  if (madvise(data_ + begin, end - begin, MADV_POPULATE_WRITE) != 0) return;
-  (void)madvise(data_ + begin, end - begin, MADV_COLLAPSE);
+  if (madvise(data() + begin, end - begin, MADV_POPULATE_WRITE) != 0) return;
+  (void)madvise(data() + begin, end - begin, MADV_COLLAPSE);
 }
 
-Mapping::~Mapping() {
-  if (data_ == nullptr) return;
-  if (release_ != nullptr) {
-    release_(data_, bytes_);
-  } else {
-    munmap(data_, bytes_ == 0 ? 1 : bytes_);
+absl::StatusOr<UniqueFd> MakeMemoryFile(const std::string& name, size_t bytes) {
+  UniqueFd file(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file) return SystemError("cannot make shared memory (memfd_create)");
+  if (ftruncate(file.get(), static_cast<off_t>(std::max<size_t>(bytes, 1))) != 0) {
+    return SystemError(absl::StrCat("cannot make ", bytes, " bytes of shared memory"));
   }
+  if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
+    return SystemError("cannot seal the size of shared memory");
+  }
+  return file;
+}
+
+absl::Status CheckMemoryFile(const UniqueFd& file, size_t bytes) {
+  struct stat facts = {};
+  const int seals = fcntl(file.get(), F_GET_SEALS);
+  const bool sealed = seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+  if (!sealed || fstat(file.get(), &facts) != 0 || static_cast<size_t>(facts.st_size) < bytes) {
+    return Internal("shared memory came that is not sealed or smaller than ", bytes, " bytes");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace ringzero

@@ -1,18 +1,28 @@
-// Mapping: a range of mapped memory, unmapped at its end.
+// Mapping: a range of mapped memory, unmapped at its end. Memory files: what processes share.
 //
 //   RZ_ASSIGN_OR_RETURN(Mapping memory, Mapping::Anonymous(bytes));
 //   memory.data();   // zeroed, page-aligned
 //
+//   RZ_ASSIGN_OR_RETURN(UniqueFd file, MakeMemoryFile("ringzero-pulses", bytes));
+//   ... its descriptor travels over a Unix socket; there:
+//   RZ_RETURN_IF_ERROR(CheckMemoryFile(file, bytes));
+//   RZ_ASSIGN_OR_RETURN(Mapping same, Mapping::OfFile(file.get(), bytes, Mapping::Access::kRead));
+//
 // Pages cost nothing until they are touched. A mapping of 2 MiB or more begins at a multiple of
 // 2 MiB, so that huge pages can back it: streams over payload are up to a third faster there
 // (docs/decisions/0009). Move-only value; not thread-safe itself.
+// A memory file has no name: it vanishes with the last process that holds or maps it, however that
+// process ends.
 #ifndef RINGZERO_P2P_MAPPING_H_
 #define RINGZERO_P2P_MAPPING_H_
 
 #include <cstddef>
-#include <utility>
+#include <memory>
+#include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "p2p/unique_fd.h"
 
 namespace ringzero {
 
@@ -34,20 +44,9 @@ class Mapping {
   static Mapping Foreign(std::byte* data, size_t bytes, Release release);
 
   Mapping() = default;
-  Mapping(Mapping&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)),
-        bytes_(std::exchange(other.bytes_, 0)),
-        release_(std::exchange(other.release_, nullptr)) {}
-  Mapping& operator=(Mapping&& other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(bytes_, other.bytes_);
-    std::swap(release_, other.release_);
-    return *this;
-  }
-  ~Mapping();
 
-  std::byte* data() const { return data_; }
-  size_t bytes() const { return bytes_; }
+  std::byte* data() const { return data_.get(); }
+  size_t bytes() const { return data_.get_deleter().bytes; }
 
   // Backs the units of 2 MiB that [begin, end) touches by huge pages, now (they become resident),
   // for everybody who maps the file. Where the kernel cannot (before 6.1, none free, the last
@@ -55,12 +54,24 @@ class Mapping {
   void BackByHugePages(size_t begin, size_t end) const;
 
  private:
-  Mapping(void* data, size_t bytes) : data_(static_cast<std::byte*>(data)), bytes_(bytes) {}
+  struct End {
+    size_t bytes = 0;
+    Release release = nullptr;
+    void operator()(std::byte* data) const { release(data, bytes); }
+  };
+  Mapping(std::byte* data, size_t bytes, Release release) : data_(data, {bytes, release}) {}
+  static absl::StatusOr<Mapping> Map(size_t bytes, int protection, int flags, int descriptor);
 
-  std::byte* data_ = nullptr;
-  size_t bytes_ = 0;
-  Release release_ = nullptr;  // none: it is unmapped
+  std::unique_ptr<std::byte, End> data_;
 };
+
+// Zeroed, of a size that no process can change; `name` is for /proc alone. ResourceExhausted when
+// the system refuses.
+absl::StatusOr<UniqueFd> MakeMemoryFile(const std::string& name, size_t bytes);
+
+// That `file` has at least `bytes` and can't lose them (a process that reads behind the end of a
+// shrunken file is killed). Internal if not.
+absl::Status CheckMemoryFile(const UniqueFd& file, size_t bytes);
 
 }  // namespace ringzero
 

@@ -22,7 +22,6 @@ class RingQueue {
   bool empty() const { return size_ == 0; }
   size_t size() const { return size_; }
   T& front() { return items_[first_]; }
-  const T& front() const { return items_[first_]; }
   T& operator[](size_t i) { return items_[(first_ + i) & (items_.size() - 1)]; }
   const T& operator[](size_t i) const { return items_[(first_ + i) & (items_.size() - 1)]; }
 
@@ -64,9 +63,6 @@ class NumberedQueue {
 
   // Null: it is gone, or not there yet.
   T* Find(uint32_t number) {
-    return number - begin_ < items_.size() ? &items_[number - begin_] : nullptr;
-  }
-  const T* Find(uint32_t number) const {
     return number - begin_ < items_.size() ? &items_[number - begin_] : nullptr;
   }
   // Makes the item and those before it, where they are not there yet. Not of one that is gone.

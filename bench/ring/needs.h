@@ -18,7 +18,7 @@
 #include "bench/ring/options.h"
 #include "bench/ring/run.h"
 #include "bench/ring/traffic.h"
-#include "p2p/payload_memory.h"
+#include "p2p/arena.h"
 #include "p2p/transport.h"
 
 namespace ringzero {

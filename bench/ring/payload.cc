@@ -162,9 +162,9 @@ void Poison(std::span<std::byte> bytes) { std::memset(bytes.data(), 0xA5, bytes.
 absl::StatusOr<Buffer> Payload::Make(size_t bytes) const {
   if (in_place()) return MakeHeapBuffer(bytes);
   const size_t all = AlignPayload(bytes) + kPayloadAlignment;
-  RZ_ASSIGN_OR_RETURN(const std::shared_ptr<Arena> arena,
-                      MakeArena(self_, memory_, MemoryUse::kSums, all));
-  return arena->Allocate(bytes);  // which keeps the arena alive
+  RZ_ASSIGN_OR_RETURN(Mapping data, memory_.map(all));
+  // The buffer keeps the arena alive.
+  return Arena::Create(self_, MemoryUse::kSums, std::move(data))->Allocate(bytes);
 }
 
 absl::Status Payload::Copy(const Buffer& into, const std::byte* from) const {

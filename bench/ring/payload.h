@@ -25,7 +25,7 @@
 #include "absl/status/statusor.h"
 #include "base/buffer.h"
 #include "base/ids.h"
-#include "p2p/payload_memory.h"
+#include "p2p/arena.h"
 
 namespace ringzero {
 

@@ -41,7 +41,6 @@
 #include "base/status.h"
 #include "base/system_names.h"
 #include "base/texts.h"
-#include "p2p/awake_clock.h"
 #include "p2p/deadline.h"
 #include "p2p/failure.h"
 #include "p2p/launch/limits.h"

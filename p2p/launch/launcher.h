@@ -32,7 +32,7 @@
 #include "base/mutex.h"
 #include "p2p/connect.h"
 #include "p2p/rendezvous/rendezvous.h"
-#include "p2p/shm/shm_transport.h"
+#include "p2p/shm/shm_endpoint.h"
 
 namespace ringzero {
 

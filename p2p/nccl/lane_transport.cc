@@ -1,78 +1,552 @@
-// Puts words, lanes and a mailbox together.
+// Offers, goes, and what waits for its turn.
 #include "p2p/nccl/lane_transport.h"
 
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "p2p/mailbox_transport.h"
-#include "p2p/nccl/lane_driver.h"
-#include "p2p/nccl/lane_wire.h"
+#include "p2p/deadline.h"
+#include "p2p/mailbox.h"
+#include "p2p/nccl/lane.h"
+#include "p2p/nccl/lane_word.h"
 
 namespace ringzero {
 namespace {
 
-// The answers to what users ask; lanes' words have none.
-class Answers {
+constexpr size_t kWakeBytes = 64;
+
+MessageKey KeyOf(const LaneWord& word) { return {word.kind, word.tag}; }
+
+// A Mailbox's words over another Transport, its payload over lanes. docs/p2p.md (Transport nccl) has a payload's journey, and why both ends start together. In the
+// lane of the long hops the receiver says go when the operation is the next in LongHopOrder.
+//
+// Words are questions of the inner transport, which brings hellos, signs of life, deaths and aborts
+// as well. Its message thread runs the mailbox's callbacks. Thread-safe. Lock order: mailbox, wire,
+// the inner transport's own.
+class LaneWire final : public Wire {
  public:
-  void Set(Answerer answerer) {
+  // `word_kinds`: LaneParts::word_kinds.
+  LaneWire(WorkerId self, LaneRoutes routes, const std::vector<uint8_t>& word_kinds);
+
+  // Until Detach, `words` and `driver` live. The error of words' Allocate.
+  absl::Status Attach(Mailbox* mailbox, Transport* words, LaneDriver* driver);
+  void SayHello();
+  // Ends the connection with both; from now on nothing is sent.
+  void Detach();
+
+  bool SendBlock(WorkerId to, const BlockMessage& message) override;
+  bool Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) override;
+  void SendNote(WorkerId to, Note note) override;
+  void Wake() override;
+
+  // The inner message thread's side: the answer to a word.
+  std::string OnWord(WorkerId from, const std::string& text);
+  void OnWordsFailed(const absl::Status& why);  // also the lanes' failures
+
+  // Waits until all that was sent and every goodbye is gone, at most `limit`.
+  void Drain(std::chrono::milliseconds limit);
+  bool SaidGoodbye(WorkerId to) const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    answerer_ = std::move(answerer);
-  }
-  std::string Answer(WorkerId from, const std::string& question) {
-    Answerer answerer;
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      answerer = answerer_;
-    }
-    return answerer ? answerer(from, question) : std::string();
+    return peers_[to.value].goodbye_wanted;
   }
 
  private:
-  std::mutex mutex_;
-  Answerer answerer_;
+  struct Offered {  // by us: waits for its go
+    LaneWord word;
+    std::span<std::byte> block;
+    bool may_go = false;
+  };
+  struct Arriving {
+    LaneWord word;
+    std::span<std::byte> into;
+  };
+  struct Peer {
+    std::vector<LaneWord> unsaid;  // until it is greeted
+    std::deque<Offered> offered;
+    std::vector<LaneWord> unmet;   // offers by it: their blocks are not posted yet
+    std::deque<Arriving> waiting;  // in the lane of the long hops, for their turn
+    uint64_t offers = 0;           // by us, so far
+    int sending = 0;               // on a lane
+    int receiving = 0;
+    bool greeted = false;         // its hello has come
+    bool goodbye_wanted = false;  // when all before it is gone
+    bool goodbye_said = false;
+    bool goodbye_came = false;  // to be told when all before it is here
+  };
+
+  // All with mutex_ held.
+  void Say(WorkerId to, const LaneWord& word);
+  void End(const absl::Status& why);
+  void Ask(WorkerId to, const Note& question);
+  void SayGoodbyeIfReady(WorkerId to);
+  void StartSend(WorkerId to, const Offered& offered);
+  void Offer(WorkerId to, const LaneWord& message, std::span<std::byte> block);
+  // Later, when nobody holds the mailbox's lock.
+  void FailLater(const absl::Status& why);
+  void StartReceive(WorkerId from, const Arriving& arriving);
+  absl::Status Accept(WorkerId from, Arriving arriving);
+  absl::Status Go(WorkerId to, const LaneWord& word);
+  void AdvanceLongHops();
+  bool AdvanceLongHop(const LongHop& hop);
+  bool IsLong(WorkerId from, WorkerId to) const {
+    return (from == self_ ? routes_.to[to.value] : routes_.from[from.value]) == routes_.long_hops;
+  }
+
+  // Without it.
+  void TakeHello(WorkerId from, const std::string& text);
+  absl::Status TakeWord(WorkerId from, const LaneWord& word);
+  absl::Status TakeOffer(WorkerId from, const LaneWord& word);
+  void Sent(WorkerId to, const LaneWord& word);
+  void Received(WorkerId from, const LaneWord& word);
+  Mailbox* HeldMailbox() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return mailbox_;
+  }
+  void RunCallbacks();
+  void Fail(const absl::Status& why);
+
+  const WorkerId self_;
+  const LaneRoutes routes_;
+  bool is_word_[kMaxMessageKinds] = {};
+
+  mutable std::mutex mutex_;
+  std::condition_variable drained_;
+  Mailbox* mailbox_ = nullptr;  // as the next two, null after Detach
+  Transport* words_ = nullptr;
+  LaneDriver* driver_ = nullptr;
+  Buffer wake_from_, wake_into_;  // of words: a message to ourselves
+  std::vector<Peer> peers_;
+  int64_t next_long_hop_ = 0;
+  std::optional<LongHop> long_hop_;  // whose turn it is
+  bool ended_ = false;
+  bool wake_underway_ = false;
+  uint64_t wakes_ = 0;
 };
 
-struct LaneMembers {
-  std::string name;
-  std::shared_ptr<Mailbox> mailbox;
-  std::shared_ptr<LaneWire> wire;
-  std::unique_ptr<Transport> words;
-  std::shared_ptr<LaneNews> news;
-  std::unique_ptr<LaneDriver> driver;
-  Arenas arenas;
-};
+LaneWire::LaneWire(WorkerId self, LaneRoutes routes, const std::vector<uint8_t>& word_kinds)
+    : self_(self), routes_(std::move(routes)), peers_(routes_.to.size()) {
+  peers_[self.value].greeted = true;
+  for (const uint8_t kind : word_kinds) is_word_[kind % kMaxMessageKinds] = true;
+}
 
-class LaneTransport final : public MailboxTransport {
- public:
-  explicit LaneTransport(LaneMembers parts)
-      : MailboxTransport(parts.mailbox, std::move(parts.arenas)),
-        name_(std::move(parts.name)),
-        answers_(std::make_shared<Answers>()),
-        wire_(std::move(parts.wire)),
-        news_(std::move(parts.news)),
-        driver_(std::move(parts.driver)),
-        words_(std::move(parts.words)) {
-    words_->AnswerWith([wire = wire_, answers = answers_](WorkerId from, const std::string& text) {
-      if (IsLaneWord(text)) return wire->OnWord(from, text);
-      if (wire->SaidGoodbye(from)) return std::string(kLaneGone);
-      return answers->Answer(from, text);
+absl::Status LaneWire::Attach(Mailbox* mailbox, Transport* words, LaneDriver* driver) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  RZ_ASSIGN_OR_RETURN(wake_from_, words->Allocate(kWakeBytes, MemoryUse::kSums));
+  RZ_ASSIGN_OR_RETURN(wake_into_, words->Allocate(kWakeBytes, MemoryUse::kSums));
+  mailbox_ = mailbox;
+  words_ = words;
+  driver_ = driver;
+  return absl::OkStatus();
+}
+
+void LaneWire::Detach() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  mailbox_ = nullptr;
+  words_ = nullptr;
+  driver_ = nullptr;
+  ended_ = true;
+}
+
+void LaneWire::SayHello() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (int w = 0; w < static_cast<int>(peers_.size()); ++w) {
+    if (w == self_.value) continue;
+    const auto answered = [this, w](const absl::StatusOr<std::string>& text) {
+      // Empty: it is not there yet, and will say hello itself.
+      if (text.ok() && !text->empty()) TakeHello(WorkerId(w), *text);
+    };
+    words_->Ask(WorkerId(w), std::string(kLaneHello), answered)
+        .IgnoreError();  // refused: words have ended
+  }
+}
+
+void LaneWire::TakeHello(WorkerId from, const std::string& text) {
+  if (text != kLaneHello) return Fail(Internal("worker ", from.value, " has no lanes"));
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Peer& peer = peers_[from.value];
+  if (std::exchange(peer.greeted, true)) return;
+  for (const LaneWord& word : std::exchange(peer.unsaid, {})) Say(from, word);
+  SayGoodbyeIfReady(from);
+}
+
+void LaneWire::Say(WorkerId to, const LaneWord& word) {
+  Peer& peer = peers_[to.value];
+  if (!peer.greeted) return peer.unsaid.push_back(word);  // nobody may answer there yet
+  // A question that is not accepted has nobody to read it: the words have ended, and say so.
+  if (words_ != nullptr) {
+    words_->Ask(to, ToText(word), [](const absl::StatusOr<std::string>&) {}).IgnoreError();
+  }
+}
+
+bool LaneWire::SendBlock(WorkerId to, const BlockMessage& message) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (ended_) return false;
+  const LaneWord word = {.type = LaneWord::Type::kOffer,
+                         .kind = message.key.kind,
+                         .block = message.number,
+                         .tag = message.key.tag,
+                         .bytes = message.bytes};
+  if (is_word_[word.kind] && to != self_) {
+    Say(to, word);
+    return true;
+  }
+  // Nobody writes to what is sent.
+  auto* const data = const_cast<std::byte*>(message.data);
+  Offer(to, word, {data, message.bytes});
+  return false;
+}
+
+void LaneWire::Offer(WorkerId to, const LaneWord& message, std::span<std::byte> block) {
+  if (routes_.to[to.value] == kNoLane) {
+    return FailLater(InvalidArgument("no lane leads from worker ", self_.value, " to worker ",
+                                     to.value, " (", ToString(KeyOf(message)), ")"));
+  }
+  Peer& peer = peers_[to.value];
+  LaneWord word = message;
+  word.number = peer.offers++;
+  peer.offered.push_back({word, block});
+  if (to == self_) {
+    return driver_->Post([this, word] {
+      const absl::Status taken = TakeOffer(self_, word);
+      if (!taken.ok()) Fail(taken);
     });
-    news_->ListenWith([wire = wire_](const absl::Status& why) { wire->OnWordsFailed(why); });
+  }
+  Say(to, word);
+  if (IsLong(self_, to)) AdvanceLongHops();
+}
+
+void LaneWire::FailLater(const absl::Status& why) {
+  driver_->Post([this, why] {
+    if (Mailbox* const mailbox = HeldMailbox()) mailbox->Fail(why);
+  });
+}
+
+void LaneWire::SendNote(WorkerId to, Note note) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  switch (note.kind) {
+    case Note::Kind::kAbort: return End(absl::Status(note.code, note.text));
+    case Note::Kind::kGoodbye: peers_[to.value].goodbye_wanted = true; return SayGoodbyeIfReady(to);
+    case Note::Kind::kQuestion: return Ask(to, note);
+    case Note::Kind::kAnswer: return;  // `words` answers itself
+  }
+}
+
+void LaneWire::End(const absl::Status& why) {
+  if (ended_) return;
+  ended_ = true;
+  for (Peer& peer : peers_) peer.offered.clear();
+  driver_->Abort();
+  words_->Abort(why);  // which tells everybody
+  drained_.notify_all();
+}
+
+void LaneWire::SayGoodbyeIfReady(WorkerId to) {
+  Peer& peer = peers_[to.value];
+  // A word must not overtake payload.
+  if (ended_ || !peer.greeted || peer.goodbye_said) return;
+  if (!peer.offered.empty() || peer.sending > 0) return;
+  if (peer.goodbye_wanted) {
+    peer.goodbye_said = true;
+    Say(to, {.type = LaneWord::Type::kGoodbye, .number = peer.offers});
+  }
+  drained_.notify_all();
+}
+
+void LaneWire::Ask(WorkerId to, const Note& question) {
+  if (words_ == nullptr) return;
+  const auto answered = [this, to,
+                         number = question.number](const absl::StatusOr<std::string>& answer) {
+    // Its goodbye fails the question.
+    if (answer.ok() && *answer == kLaneGone) return;
+    Mailbox* const mailbox = HeldMailbox();
+    if (mailbox == nullptr || !answer.ok()) return;  // the end of words is told elsewhere
+    mailbox->OnNote(to, {.kind = Note::Kind::kAnswer, .number = number, .text = *answer});
+  };
+  words_->Ask(to, question.text, answered).IgnoreError();
+}
+
+void LaneWire::Wake() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (words_ == nullptr || wake_underway_) return;
+  wake_underway_ = true;
+  // A message to ourselves: so the callbacks run on the thread that gives the signs of life, and a
+  // callback that hangs is seen as what it is.
+  const MessageKey key = {0, wakes_++};
+  const auto woken = [this](const absl::Status&) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      wake_underway_ = false;
+      drained_.notify_all();
+    }
+    RunCallbacks();
+  };
+  if (!ended_ && words_->Post(self_, key, wake_into_.as<std::byte>(), woken).ok()) {
+    // Refused: `woken` gets that error.
+    words_->Send(self_, key, wake_from_.as<std::byte>(), [](const absl::Status&) {}).IgnoreError();
+    return;
+  }
+  wake_underway_ = false;  // the words have ended: there is nobody left to look alive to
+  driver_->Post([this] { RunCallbacks(); });
+}
+
+void LaneWire::RunCallbacks() {
+  if (Mailbox* const mailbox = HeldMailbox()) mailbox->RunCallbacks();
+}
+
+void LaneWire::Fail(const absl::Status& why) {
+  Mailbox* const mailbox = HeldMailbox();
+  if (mailbox == nullptr) return;
+  mailbox->Fail(why);
+  mailbox->RunCallbacks();
+}
+
+void LaneWire::OnWordsFailed(const absl::Status& why) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    bool all_told = true;
+    for (int w = 0; w < static_cast<int>(peers_.size()); ++w) {
+      const Peer& peer = peers_[w];
+      // Or would be, had it said hello: it ended before.
+      const bool told = peer.goodbye_wanted && peer.offered.empty() && peer.sending == 0;
+      all_told = all_told && (w == self_.value || told);
+    }
+    // Nobody needs us, nor we anybody; an abort is still news.
+    if (all_told && why.code() == absl::StatusCode::kUnavailable) {
+      ended_ = true;
+      drained_.notify_all();
+      return;
+    }
+  }
+  Fail(why);
+}
+
+std::string LaneWire::OnWord(WorkerId from, const std::string& text) {
+  if (text == kLaneHello) {
+    TakeHello(from, text);
+    return text;
+  }
+  absl::StatusOr<LaneWord> word = ParseLaneWord(text);
+  const absl::Status taken = word.ok() ? TakeWord(from, *word) : word.status();
+  if (!taken.ok()) Fail(Annotate(taken, absl::StrCat("from worker ", from.value)));
+  return "";
+}
+
+absl::Status LaneWire::TakeWord(WorkerId from, const LaneWord& word) {
+  if (word.type == LaneWord::Type::kOffer) return TakeOffer(from, word);
+  bool goodbye = false;
+  Mailbox* mailbox = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (ended_) return absl::OkStatus();
+    mailbox = mailbox_;
+    Peer& peer = peers_[from.value];
+    switch (word.type) {
+      case LaneWord::Type::kOffer: break;
+      case LaneWord::Type::kGo: RZ_RETURN_IF_ERROR(Go(from, word)); break;
+      case LaneWord::Type::kGoodbye:
+        peer.goodbye_came = true;
+        goodbye = peer.receiving == 0 && peer.waiting.empty();
+        break;
+    }
+  }
+  if (goodbye) mailbox->OnNote(from, {.kind = Note::Kind::kGoodbye});
+  mailbox->RunCallbacks();
+  return absl::OkStatus();
+}
+
+absl::Status LaneWire::TakeOffer(WorkerId from, const LaneWord& word) {
+  Mailbox* mailbox = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (ended_) return absl::OkStatus();
+    mailbox = mailbox_;
+    peers_[from.value].unmet.push_back(word);
+  }
+  const BlockMessage message = {.key = KeyOf(word), .number = word.block, .bytes = word.bytes};
+  RZ_ASSIGN_OR_RETURN(const auto block, mailbox->OnBlock(from, message));
+  if (block.has_value() && Move(from, message, *block)) {
+    mailbox->OnMoved(from, word.kind, word.block);
+  }
+  mailbox->RunCallbacks();
+  return absl::OkStatus();
+}
+
+bool LaneWire::Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (ended_) return false;
+  std::vector<LaneWord>& unmet = peers_[from.value].unmet;
+  const auto offer = std::find_if(unmet.begin(), unmet.end(), [&](const LaneWord& each) {
+    return each.kind == message.key.kind && each.block == message.number;
+  });
+  const LaneWord word = *offer;
+  unmet.erase(offer);
+  if (is_word_[word.kind] && from != self_) return true;
+  const absl::Status accepted = Accept(from, {word, block});
+  if (!accepted.ok()) FailLater(accepted);
+  return false;
+}
+
+absl::Status LaneWire::Accept(WorkerId from, Arriving arriving) {
+  if (routes_.from[from.value] == kNoLane) {
+    return Internal("worker ", from.value, " announced a payload to worker ", self_.value,
+                    ", but no lane leads here");
+  }
+  if (IsLong(from, self_)) {
+    peers_[from.value].waiting.push_back(arriving);
+    AdvanceLongHops();
+    return absl::OkStatus();
+  }
+  StartReceive(from, arriving);
+  return from == self_ ? Go(self_, arriving.word) : absl::OkStatus();
+}
+
+void LaneWire::StartReceive(WorkerId from, const Arriving& arriving) {
+  ++peers_[from.value].receiving;
+  driver_->Start({.lane = routes_.from[from.value],
+                  .direction = LaneOp::Direction::kReceive,
+                  .peer = from,
+                  .block = arriving.into,
+                  .done = [this, from, word = arriving.word] { Received(from, word); }});
+  LaneWord go = arriving.word;
+  go.type = LaneWord::Type::kGo;
+  if (from != self_) Say(from, go);
+}
+
+absl::Status LaneWire::Go(WorkerId to, const LaneWord& word) {
+  std::deque<Offered>& offered = peers_[to.value].offered;
+  const auto which = std::find_if(offered.begin(), offered.end(), [&](const Offered& each) {
+    return each.word.number == word.number;
+  });
+  if (which == offered.end()) return absl::InternalError("a go for what was not announced");
+  if (IsLong(self_, to)) {
+    which->may_go = true;
+    AdvanceLongHops();
+    return absl::OkStatus();
+  }
+  const Offered next = *which;
+  offered.erase(which);
+  StartSend(to, next);
+  return absl::OkStatus();
+}
+
+void LaneWire::StartSend(WorkerId to, const Offered& offered) {
+  ++peers_[to.value].sending;
+  driver_->Start({.lane = routes_.to[to.value],
+                  .direction = LaneOp::Direction::kSend,
+                  .peer = to,
+                  .block = offered.block,
+                  .done = [this, to, word = offered.word] { Sent(to, word); }});
+}
+
+void LaneWire::AdvanceLongHops() {
+  while (routes_.order != nullptr) {
+    if (!long_hop_.has_value()) long_hop_ = routes_.order(next_long_hop_++);
+    if (!long_hop_.has_value()) {
+      --next_long_hop_;
+      return;
+    }
+    if (!AdvanceLongHop(*long_hop_)) return;
+    long_hop_.reset();
+  }
+}
+
+bool LaneWire::AdvanceLongHop(const LongHop& hop) {
+  if (hop.to == self_) {
+    std::deque<Arriving>& waiting = peers_[hop.from.value].waiting;
+    const auto next = std::find_if(waiting.begin(), waiting.end(), [&](const Arriving& each) {
+      return KeyOf(each.word) == hop.key;
+    });
+    if (next == waiting.end()) return false;
+    StartReceive(hop.from, *next);
+    waiting.erase(next);
+    return true;
+  }
+  std::deque<Offered>& offered = peers_[hop.to.value].offered;
+  const auto which = std::find_if(offered.begin(), offered.end(),
+                                  [&](const Offered& each) { return KeyOf(each.word) == hop.key; });
+  if (which == offered.end() || !which->may_go) return false;
+  const Offered next = *which;
+  offered.erase(which);
+  StartSend(hop.to, next);
+  return true;
+}
+
+void LaneWire::Sent(WorkerId to, const LaneWord& word) {
+  Mailbox* const mailbox = HeldMailbox();
+  if (mailbox != nullptr) mailbox->OnSent(to, word.kind, word.block);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  --peers_[to.value].sending;
+  SayGoodbyeIfReady(to);
+}
+
+void LaneWire::Received(WorkerId from, const LaneWord& word) {
+  Mailbox* const mailbox = HeldMailbox();
+  if (mailbox == nullptr) return;
+  mailbox->OnMoved(from, word.kind, word.block);
+  bool goodbye = false;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Peer& peer = peers_[from.value];
+    goodbye = --peer.receiving == 0 && peer.goodbye_came && peer.waiting.empty();
+  }
+  if (goodbye) mailbox->OnNote(from, {.kind = Note::Kind::kGoodbye});
+}
+
+void LaneWire::Drain(std::chrono::milliseconds limit) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  WaitUntil(lock, drained_, Deadline(limit), [this] {
+    if (ended_) return !wake_underway_;
+    for (int w = 0; w < static_cast<int>(peers_.size()); ++w) {
+      const Peer& peer = peers_[w];
+      if (!peer.offered.empty() || peer.sending > 0) return false;
+      if (peer.goodbye_wanted && !peer.goodbye_said) return false;
+    }
+    return !wake_underway_;
+  });
+}
+
+class LaneTransport final : public Mailbox {
+ public:
+  LaneTransport(Parts parts, std::unique_ptr<LaneWire> wire, LaneParts lanes)
+      : Mailbox(std::move(parts)),
+        name_(std::move(lanes.name)),
+        wire_(std::move(wire)),
+        news_(std::move(lanes.news)),
+        words_(std::move(lanes.words)),
+        driver_(std::make_unique<LaneDriver>(
+            std::move(lanes.lanes),
+            LaneDriverOptions{
+                .stall_limit = lanes.stall_limit,
+                .on_failure = [this](const absl::Status& why) { wire_->OnWordsFailed(why); }})) {}
+
+  absl::Status Open() {
+    RZ_RETURN_IF_ERROR(wire_->Attach(this, words_.get(), driver_.get()));
+    words_->AnswerWith([this](WorkerId from, const std::string& text) {
+      if (IsLaneWord(text)) return wire_->OnWord(from, text);
+      if (wire_->SaidGoodbye(from)) return std::string(kLaneGone);
+      return Answer(from, text);
+    });
+    news_->ListenWith([this](const absl::Status& why) { wire_->OnWordsFailed(why); });
     wire_->SayHello();
+    return absl::OkStatus();
   }
 
   ~LaneTransport() override {
-    mailbox().Shutdown(kDrainLimit);
-    if (mailbox().status().ok()) {  // closed
+    ShutDown();
+    if (status().ok()) {  // closed
       wire_->Drain(kDrainLimit);
       words_->Close().IgnoreError();  // refused: it has ended, and nobody minds
     }
     wire_->Detach();
+    // These call us until they are gone.
     driver_.reset();
     news_->ListenWith(nullptr);
     words_.reset();
-    mailbox().RunCallbacks();
+    RunCallbacks();
   }
 
   std::string name() const override { return name_; }
@@ -82,17 +556,15 @@ class LaneTransport final : public MailboxTransport {
   }
   absl::Status Ask(WorkerId to, const std::string& question, AnswerArrival arrival) override {
     if (IsLaneWord(question)) return absl::InvalidArgumentError("a question like a lane's word");
-    return MailboxTransport::Ask(to, question, std::move(arrival));
+    return Mailbox::Ask(to, question, std::move(arrival));
   }
-  void AnswerWith(Answerer answerer) override { answers_->Set(std::move(answerer)); }
 
  private:
   const std::string name_;
-  const std::shared_ptr<Answers> answers_;  // shared with words' answerer
-  const std::shared_ptr<LaneWire> wire_;    // shared with the mailbox
+  const std::unique_ptr<LaneWire> wire_;
   const std::shared_ptr<LaneNews> news_;
-  std::unique_ptr<LaneDriver> driver_;
   std::unique_ptr<Transport> words_;
+  std::unique_ptr<LaneDriver> driver_;
 };
 
 absl::Status CheckRoutes(const LaneParts& parts, int workers) {
@@ -102,7 +574,8 @@ absl::Status CheckRoutes(const LaneParts& parts, int workers) {
       return InvalidArgument("routes for ", routes->size(), " workers; there are ", workers);
     }
     for (const int lane : *routes) {
-      if (lane >= kNoLane && lane < lanes) continue;
+      if (lane == kNoLane) continue;
+      if (lane >= 0 && lane < lanes && parts.lanes[lane] != nullptr) continue;
       return InvalidArgument("a route takes lane ", lane, "; there are ", lanes);
     }
   }
@@ -155,22 +628,13 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateLaneTransport(LaneParts parts,
                            parts.memory.kind == MemoryKind::kCuda ? "a GPU's" : "the host's",
                            " memory only");
   }
-  LaneMembers members;
-  RZ_ASSIGN_OR_RETURN(members.arenas, MakeArenas(self, parts.memory, options));
-  members.wire = std::make_shared<LaneWire>(self, std::move(parts.routes), parts.word_kinds);
-  members.mailbox = std::make_shared<Mailbox>(self, workers, options.on_failure, members.wire);
-  members.driver = std::make_unique<LaneDriver>(
-      std::move(parts.lanes),
-      LaneDriverOptions{.stall_limit = parts.stall_limit,
-                        .on_failure = [wire = members.wire](const absl::Status& why) {
-                          wire->OnWordsFailed(why);
-                        }});
-  members.name = std::move(parts.name);
-  members.words = std::move(parts.words);
-  members.news = std::move(parts.news);
-  RZ_RETURN_IF_ERROR(
-      members.wire->Attach(members.mailbox, members.words.get(), members.driver.get()));
-  return std::make_unique<LaneTransport>(std::move(members));
+  RZ_ASSIGN_OR_RETURN(Arenas arenas, MakeArenas(self, parts.memory, options));
+  auto wire = std::make_unique<LaneWire>(self, std::move(parts.routes), parts.word_kinds);
+  Mailbox::Parts mailbox = {self, workers, options, std::move(arenas), *wire};
+  auto transport =
+      std::make_unique<LaneTransport>(std::move(mailbox), std::move(wire), std::move(parts));
+  RZ_RETURN_IF_ERROR(transport->Open());
+  return transport;
 }
 
 }  // namespace ringzero

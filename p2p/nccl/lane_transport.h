@@ -23,8 +23,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "p2p/arena.h"
 #include "p2p/nccl/lane.h"
-#include "p2p/payload_memory.h"
 #include "p2p/transport.h"
 
 namespace ringzero {
@@ -72,8 +72,8 @@ TransportOptions LaneWordsOptions(const TransportOptions& options, std::shared_p
 struct LaneParts {
   std::string name;  // of the transport
   std::unique_ptr<Transport> words;
-  std::shared_ptr<LaneNews> news;  // shared with words' options
-  std::vector<std::unique_ptr<Lane>> lanes;
+  std::shared_ptr<LaneNews> news;            // shared with words' options
+  std::vector<std::unique_ptr<Lane>> lanes;  // null: no route of this worker's takes it
   LaneRoutes routes;
   PayloadMemory memory;  // that the lanes reach
   // Kinds whose payload means nothing (the plan's tokens): they take no lane, and nothing is

@@ -1,6 +1,10 @@
-// A Lane of NCCL's sends and receives, and how all of a worker's are connected.
+// All calls of NCCL and of the CUDA runtime beside it: how both are loaded, memory of a GPU, a Lane of
+// NCCL's sends and receives, and how all of a worker's are connected.
 #include "p2p/nccl/nccl_lane.h"
 
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <nccl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,10 +17,115 @@
 #include "base/status.h"
 #include "p2p/deadline.h"
 #include "p2p/failure.h"
-#include "p2p/nccl/nccl_api.h"
 
 namespace ringzero {
 namespace {
+
+// The functions that this file calls, found when first asked for. The libraries are loaded once per
+// process and never unloaded (streams and communicators may still live).
+#define RZ_NCCL_FUNCTIONS(F) \
+  F(ncclGetVersion)          \
+  F(ncclGetUniqueId)         \
+  F(ncclCommInitRankConfig)  \
+  F(ncclCommGetAsyncError)   \
+  F(ncclCommAbort)           \
+  F(ncclGetErrorString)      \
+  F(ncclGetLastError) F(ncclSend) F(ncclRecv) F(ncclGroupStart) F(ncclGroupEnd)
+#define RZ_CUDA_FUNCTIONS(F)   \
+  F(cudaRuntimeGetVersion)     \
+  F(cudaGetDeviceCount)        \
+  F(cudaGetErrorString)        \
+  F(cudaSetDevice)             \
+  F(cudaDeviceGetPCIBusId)     \
+  F(cudaStreamCreateWithFlags) \
+  F(cudaStreamDestroy)         \
+  F(cudaStreamSynchronize)     \
+  F(cudaStreamQuery) F(cudaEventCreateWithFlags) F(cudaEventDestroy) F(cudaEventQuery) F(cudaFree)
+
+struct NcclApi {
+#define RZ_DECLARE(name) decltype(&::name) name = nullptr;
+  RZ_NCCL_FUNCTIONS(RZ_DECLARE)
+  RZ_CUDA_FUNCTIONS(RZ_DECLARE)
+#undef RZ_DECLARE
+  // C++ has overloads of these, so their types are written out.
+  cudaError_t (*cudaMalloc)(void**, size_t) = nullptr;
+  cudaError_t (*cudaMallocManaged)(void**, size_t, unsigned) = nullptr;
+  cudaError_t (*cudaMemcpy)(void*, const void*, size_t, cudaMemcpyKind) = nullptr;
+  cudaError_t (*cudaEventRecord)(cudaEvent_t, cudaStream_t) = nullptr;
+  absl::Status status;  // of the loading; the functions are there only if it is OK
+};
+constexpr int kLeastVersion = NCCL_VERSION(2, 28, 0);
+
+// From where the loader looks, else from where it was when this was built.
+void* Open(const std::string& name, const char* built_folder) {
+  if (void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
+  return dlopen(absl::StrCat(built_folder, "/", name).c_str(), RTLD_NOW | RTLD_LOCAL);
+}
+
+template <typename Function>
+absl::Status Find(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  if (function != nullptr) return absl::OkStatus();
+  return FailedPrecondition("transport nccl: no function ", name);
+}
+
+absl::Status CannotLoad(const std::string& name) {
+  const char* why = dlerror();
+  return FailedPrecondition("transport nccl: cannot load ", name, ": ", why == nullptr ? "" : why);
+}
+
+absl::Status Load(NcclApi& api) {
+  const std::string runtime = absl::StrCat("libcudart.so.", CUDART_VERSION / 1000);
+  void* cuda = Open(runtime, RINGZERO_CUDA_LIBRARY_FOLDER);
+  if (cuda == nullptr) return CannotLoad(runtime);
+  void* nccl = Open("libnccl.so.2", RINGZERO_NCCL_LIBRARY_FOLDER);
+  if (nccl == nullptr) return CannotLoad("libnccl.so.2");
+#define RZ_FIND_NCCL(name) RZ_RETURN_IF_ERROR(Find(nccl, #name, api.name));
+  RZ_NCCL_FUNCTIONS(RZ_FIND_NCCL)
+#undef RZ_FIND_NCCL
+#define RZ_FIND_CUDA(name) RZ_RETURN_IF_ERROR(Find(cuda, #name, api.name));
+  RZ_CUDA_FUNCTIONS(RZ_FIND_CUDA)
+  RZ_FIND_CUDA(cudaMalloc)
+  RZ_FIND_CUDA(cudaMallocManaged)
+  RZ_FIND_CUDA(cudaMemcpy)
+  RZ_FIND_CUDA(cudaEventRecord)
+#undef RZ_FIND_CUDA
+  int version = 0;
+  const bool known = api.ncclGetVersion(&version) == ncclSuccess;
+  if (known && version >= kLeastVersion) return absl::OkStatus();
+  return FailedPrecondition("transport nccl: libnccl.so.2 is version ", version, ", at least ",
+                            kLeastVersion, " is needed");
+}
+
+const NcclApi& LoadedNccl() {
+  static const NcclApi& loaded = *[] {
+    auto* api = new NcclApi;
+    api->status = Load(*api);
+    return api;
+  }();
+  return loaded;
+}
+
+// Internal, in CUDA's words.
+absl::Status CudaStatus(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return absl::OkStatus();
+  return Internal(what, ": ", LoadedNccl().cudaGetErrorString(error));
+}
+
+// In NCCL's words; OK while it is in progress. Unavailable where a peer is gone. No communicator:
+// nullptr.
+absl::Status NcclStatus(ncclResult_t result, ncclComm_t communicator, const char* what) {
+  if (result == ncclSuccess || result == ncclInProgress) return absl::OkStatus();
+  const char* more = communicator == nullptr ? "" : LoadedNccl().ncclGetLastError(communicator);
+  const std::string text = absl::StrCat(what, ": ", LoadedNccl().ncclGetErrorString(result),
+                                        *more == '\0' ? "" : ", ", more);
+  const bool peer_is_gone = result == ncclRemoteError || result == ncclSystemError;
+  return peer_is_gone ? absl::UnavailableError(text) : absl::InternalError(text);
+}
+
+constexpr size_t kLeastBytes = 64;  // of a mapping: cudaMalloc gives no address for none
+
+void Release(std::byte* data, size_t) { (void)LoadedNccl().cudaFree(data); }
 
 constexpr size_t kWarmUpBytes = 64;
 constexpr std::chrono::seconds kAbortLimit(5);
@@ -291,8 +400,59 @@ absl::Status WarmUpAll(const std::vector<NcclLane*>& lanes, const PayloadMemory&
 
 }  // namespace
 
-bool NcclGroup::Has(WorkerId worker) const {
-  return std::find(workers.begin(), workers.end(), worker) != workers.end();
+absl::StatusOr<int> NcclDevices() {
+  RZ_RETURN_IF_ERROR(LoadedNccl().status);
+  int count = 0;
+  const cudaError_t found = LoadedNccl().cudaGetDeviceCount(&count);
+  if (found == cudaSuccess && count > 0) return count;
+  return Unavailable("transport nccl: no GPU: ", found == cudaSuccess
+                                                     ? "none is visible"
+                                                     : LoadedNccl().cudaGetErrorString(found));
+}
+
+absl::Status NcclAvailable() { return NcclDevices().status(); }
+
+absl::StatusOr<std::string> NcclVersions() {
+  RZ_RETURN_IF_ERROR(LoadedNccl().status);
+  int nccl = 0, cuda = 0;
+  RZ_RETURN_IF_ERROR(NcclStatus(LoadedNccl().ncclGetVersion(&nccl), nullptr, "ncclGetVersion"));
+  RZ_RETURN_IF_ERROR(
+      CudaStatus(LoadedNccl().cudaRuntimeGetVersion(&cuda), "cudaRuntimeGetVersion"));
+  return absl::StrCat("NCCL ", nccl / 10000, ".", nccl / 100 % 100, ".", nccl % 100,
+                      ", CUDA runtime ", cuda / 1000, ".", cuda / 10 % 100);
+}
+
+absl::StatusOr<PayloadMemory> MakeCudaMemory(int device, CudaPlace place) {
+  RZ_ASSIGN_OR_RETURN(const int devices, NcclDevices());
+  if (device < 0 || device >= devices) {
+    return InvalidArgument("GPU ", device, "; there are ", devices);
+  }
+  PayloadMemory memory;
+  memory.kind = place == CudaPlace::kDevice ? MemoryKind::kCuda : MemoryKind::kHost;
+  memory.map = [device, place](size_t bytes) -> absl::StatusOr<Mapping> {
+    const NcclApi& api = LoadedNccl();
+    RZ_RETURN_IF_ERROR(CudaStatus(api.cudaSetDevice(device), "cudaSetDevice"));
+    void* data = nullptr;
+    const size_t asked = std::max(bytes, kLeastBytes);
+    const cudaError_t made = place == CudaPlace::kDevice
+                                 ? api.cudaMalloc(&data, asked)
+                                 : api.cudaMallocManaged(&data, asked, cudaMemAttachGlobal);
+    if (made != cudaSuccess) {
+      return absl::ResourceExhaustedError(absl::StrCat("cannot allocate ", bytes, " bytes on GPU ",
+                                                       device, ": ", api.cudaGetErrorString(made)));
+    }
+    return Mapping::Foreign(static_cast<std::byte*>(data), bytes, Release);
+  };
+  memory.copy = [device](std::byte* to, const std::byte* from, size_t bytes) -> absl::Status {
+    const NcclApi& api = LoadedNccl();
+    RZ_RETURN_IF_ERROR(CudaStatus(api.cudaSetDevice(device), "cudaSetDevice"));
+    RZ_RETURN_IF_ERROR(
+        CudaStatus(api.cudaMemcpy(to, from, bytes, cudaMemcpyDefault), "cudaMemcpy"));
+    // Within the device it is only under way then. Lanes have streams of their own, which this does
+    // not wait for.
+    return CudaStatus(api.cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+  };
+  return memory;
 }
 
 absl::StatusOr<NcclLanes> MakeNcclLanes(const JobSeat& seat, const std::vector<NcclGroup>& groups,

@@ -1,4 +1,4 @@
-// Lanes over NCCL: each is a communicator and its stream.
+// Lanes over NCCL: each is a communicator and its stream. And the memory of GPUs.
 //
 //   RZ_RETURN_IF_ERROR(NcclAvailable());
 //   RZ_ASSIGN_OR_RETURN(NcclLanes made, MakeNcclLanes(seat, {.name = "0 -> 1", …}, options));
@@ -9,6 +9,7 @@
 #ifndef RINGZERO_P2P_NCCL_NCCL_LANE_H_
 #define RINGZERO_P2P_NCCL_NCCL_LANE_H_
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -17,9 +18,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/ids.h"
+#include "p2p/arena.h"
 #include "p2p/nccl/lane.h"
 #include "p2p/nccl/lane_transport.h"
-#include "p2p/nccl/nccl_memory.h"
 #include "p2p/rendezvous/rendezvous.h"
 
 namespace ringzero {
@@ -31,6 +32,13 @@ absl::Status NcclAvailable();
 absl::StatusOr<int> NcclDevices();
 // "NCCL 2.28.9, CUDA runtime 13.0": what was loaded.
 absl::StatusOr<std::string> NcclVersions();
+
+// Memory of the GPU; or, as if it were the host's, what both address, slowly (tests).
+enum class CudaPlace { kDevice, kManaged };
+
+// NcclAvailable's error where there is none or this was not built; InvalidArgument for a GPU that
+// is not there. Thread-safe.
+absl::StatusOr<PayloadMemory> MakeCudaMemory(int device, CudaPlace place);
 
 struct NcclLaneOptions {
   int device = 0;    // this worker's GPU; NCCL refuses two workers on one
@@ -44,12 +52,12 @@ struct NcclLaneOptions {
 struct NcclGroup {
   std::string name;  // "0 -> 1"; one per group
   std::vector<WorkerId> workers;
-  bool Has(WorkerId worker) const;
+  bool Has(WorkerId worker) const { return std::ranges::count(workers, worker) != 0; }
 };
 
 struct NcclLanes {
-  std::vector<std::unique_ptr<Lane>>
-      lanes;  // one for each group; null where this worker is not in it
+  // One for each group; null where this worker is not in it.
+  std::vector<std::unique_ptr<Lane>> lanes;
   PayloadMemory memory;
 };
 

@@ -1,19 +1,12 @@
 // What a build without CUDA or NCCL says.
-#include <algorithm>
-
 #include "p2p/nccl/nccl_lane.h"
 
 namespace ringzero {
 
-bool NcclGroup::Has(WorkerId worker) const {
-  return std::find(workers.begin(), workers.end(), worker) != workers.end();
-}
-
 absl::Status NcclAvailable() {
   return absl::UnimplementedError(
       "transport nccl: not built into this program (RINGZERO_WITH_CUDA and RINGZERO_WITH_NCCL "
-      "found "
-      "no CUDA toolkit with NCCL, or are OFF)");
+      "found no CUDA toolkit with NCCL, or are OFF)");
 }
 
 absl::StatusOr<int> NcclDevices() { return NcclAvailable(); }

@@ -44,24 +44,10 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateNcclTransport(const JobSeat& se
   RZ_RETURN_IF_ERROR(NcclAvailable());
   NcclPlan plan = PlanNccl(seat.self, seat.workers, parts.pairs, parts.order);
   RZ_ASSIGN_OR_RETURN(NcclLanes made, MakeNcclLanes(seat, plan.groups, parts.lane));
-  // The driver has lanes of this worker's only.
-  std::vector<int> number(made.lanes.size(), kNoLane);
-  std::vector<std::unique_ptr<Lane>> lanes;
-  for (size_t i = 0; i < made.lanes.size(); ++i) {
-    if (made.lanes[i] == nullptr) continue;
-    number[i] = static_cast<int>(lanes.size());
-    lanes.push_back(std::move(made.lanes[i]));
-  }
-  const auto renumber = [&number](int& lane) {
-    if (lane != kNoLane) lane = number[lane];
-  };
-  for (int& lane : plan.routes.to) renumber(lane);
-  for (int& lane : plan.routes.from) renumber(lane);
-  renumber(plan.routes.long_hops);
   return CreateLaneTransport({.name = "nccl",
                               .words = std::move(parts.words),
                               .news = std::move(parts.news),
-                              .lanes = std::move(lanes),
+                              .lanes = std::move(made.lanes),
                               .routes = std::move(plan.routes),
                               .memory = std::move(made.memory),
                               .word_kinds = std::move(parts.word_kinds),

@@ -31,7 +31,7 @@
 #include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "base/mutex.h"
-#include "p2p/awake_clock.h"
+#include "p2p/deadline.h"
 #include "p2p/rendezvous/rendezvous.h"
 
 namespace ringzero {

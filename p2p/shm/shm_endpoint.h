@@ -3,17 +3,24 @@
 //   RZ_ASSIGN_OR_RETURN(std::vector<ShmEndpoint> endpoints, MakeShmEndpoints(4));
 //   ... fork; worker w takes endpoints[w], and every process closes the others ...
 //
+//   // Workers that one launcher did not fork, torchrun's say:
+//   RZ_ASSIGN_OR_RETURN(const std::vector<std::string> hosts, HostsOfWorkers(seat));
+//   RZ_ASSIGN_OR_RETURN(ShmEndpoint endpoint,
+//                       ConnectShmEndpoint(seat, PeersOf(seat.self, hosts)));
+//
 // Values; not thread-safe.
 #ifndef RINGZERO_P2P_SHM_SHM_ENDPOINT_H_
 #define RINGZERO_P2P_SHM_SHM_ENDPOINT_H_
 
 #include <chrono>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "p2p/heartbeat.h"
+#include "p2p/rendezvous/rendezvous.h"
 #include "p2p/shm/shm_rings.h"
 #include "p2p/unique_fd.h"
 
@@ -37,6 +44,21 @@ struct ShmEndpoint {
 // Connected ends for all workers, to be made before the processes are forked. InvalidArgument below
 // 1 worker, ResourceExhausted without descriptors.
 absl::StatusOr<std::vector<ShmEndpoint>> MakeShmEndpoints(int workers);
+
+// Endpoints of workers that were not forked together. Each worker tells the abstract name of its
+// socket at the rendezvous ("shm/3") and connects to those below it; the two prove to each other
+// that they know the job's secret (docs/p2p.md). The sockets then are the endpoint's. A process of
+// another user or of another job, or one that talks nonsense or nothing, is cut off and does no
+// harm.
+//
+// `peers`: the other workers of this host; each of them must call this with the same set (itself
+// out, us in). Blocks until all are connected. DeadlineExceeded after seat.join_limit, naming who
+// is missing, and who of them came and did not know the secret (it may be a stranger: the right one
+// is awaited on); PermissionDenied, naming the worker below us that is of another job or user;
+// Unavailable when one is gone; the error of seat.rendezvous->status(); ResourceExhausted when the
+// system refuses.
+absl::StatusOr<ShmEndpoint> ConnectShmEndpoint(const JobSeat& seat,
+                                               std::span<const WorkerId> peers);
 
 }  // namespace ringzero
 

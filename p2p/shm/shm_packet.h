@@ -1,16 +1,86 @@
-// What the workers of one host say to each other: a packet at first, then words in rings; no
-// payload.
+// What the workers of one host say to each other, but for payload, and the sockets that carry its
+// beginning.
 //
-// Both ends run on one machine and are checked for one version, so these are plain structs.
+//   SendResult sent = SendPacket(socket, {bytes, size}, {memory_file});
+//   ReceiveResult got = ReceivePacket(socket, buffer);   // got.kind == kPacket: got.bytes of it
+//
+// Workers that were not forked together prove first who they are, each by a MAC over both nonces and
+// both numbers, for which it must know the job's secret:
+//
+//   connects: Opening{from, to, nonce}   ->
+//                                        <-  Challenge{nonce, mac}
+//             Proof{mac}                 ->
+//                                        <-  Welcome; from the host's lowest worker: descriptors
+//
+// Then each sends a ShmHello, and ShmTokens in rings. Both ends run on one machine and are checked
+// for one version, so all of these are plain structs. Functions without state.
 #ifndef RINGZERO_P2P_SHM_SHM_PACKET_H_
 #define RINGZERO_P2P_SHM_SHM_PACKET_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "base/digest.h"
 #include "p2p/transport.h"
+#include "p2p/unique_fd.h"
 
 namespace ringzero {
+
+// Packets over a Unix SOCK_SEQPACKET socket, with descriptors where needed; never blocks, never
+// signals.
+inline constexpr int kMaxDescriptors = 4;  // in one packet
+
+enum class SendResult { kSent, kFull, kBroken };
+SendResult SendPacket(int socket, std::span<const std::byte> packet,
+                      std::span<const int> descriptors = {});
+
+struct ReceiveResult {
+  enum class Kind { kPacket, kNothing, kClosed };
+  Kind kind = Kind::kNothing;
+  size_t bytes = 0;  // a longer packet is cut off at the buffer's size
+  std::vector<UniqueFd> descriptors;
+};
+ReceiveResult ReceivePacket(int socket, std::span<std::byte> buffer);
+
+using Nonce = std::array<uint8_t, 32>;
+
+struct Opening {
+  static constexpr uint32_t kMagic = 0x525A4F32;  // "RZO2": a change of the protocol changes it
+  uint32_t magic = kMagic;
+  int32_t from = 0;
+  int32_t to = 0;
+  Nonce nonce = {};
+};
+
+struct Challenge {
+  Nonce nonce = {};
+  Digest mac = {};
+};
+
+struct Proof {
+  Digest mac = {};
+};
+
+struct Welcome {
+  static constexpr uint32_t kMagic = 0x525A5731;  // "RZW1"
+  uint32_t magic = kMagic;
+};
+
+// What is proved of a connection from worker `from` to worker `to`.
+enum class Prover { kConnects, kAccepts };
+inline Digest ProofOf(Prover prover, const std::string& secret, const Opening& opening,
+                      const Nonce& challenge) {
+  std::string text = absl::StrCat("ringzero shm ", prover == Prover::kConnects ? "from " : "to ",
+                                  opening.from, " ", opening.to, " ");
+  text.append(opening.nonce.begin(), opening.nonce.end());
+  text.append(challenge.begin(), challenge.end());
+  return HmacSha256(secret, text);
+}
 
 inline constexpr uint32_t kShmMagic = 0x525A5348;  // "RZSH"
 inline constexpr uint32_t kShmVersion = 7;

@@ -98,7 +98,7 @@ class ShmRings {
 
   // Shared with the processes that this one forks later. ResourceExhausted without memory.
   static absl::StatusOr<std::shared_ptr<ShmRings>> Create(int members);
-  // In a file of FileBytes (p2p/memory_file.h), zeroed by whoever made it; it may be closed
+  // In a file of FileBytes (p2p/mapping.h), zeroed by whoever made it; it may be closed
   // afterwards.
   static absl::StatusOr<std::shared_ptr<ShmRings>> OfFile(int descriptor, int members);
   static size_t FileBytes(int members);

@@ -1,38 +1,455 @@
-// A mailbox, two arenas in memory files, and one port for all peers.
+// The message thread of one worker: hellos, words, deaths; and the thread that watches its sockets.
 #include "p2p/shm/shm_transport.h"
 
-#include <string>
-#include <utility>
-#include <vector>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "p2p/mailbox_transport.h"
-#include "p2p/shm/shm_arena.h"
-#include "p2p/shm/shm_port.h"
-#include "p2p/shm/shm_wire.h"
+#include "base/system_names.h"
 
 namespace ringzero {
 namespace {
 
-class ShmTransport final : public MailboxTransport {
+constexpr std::chrono::seconds kFlushLimit(1);
+constexpr std::chrono::milliseconds kSocketLook(1);  // at sockets that no thread watches
+constexpr int kWordsPerTurn = 64;                    // then the next peer has its turn
+constexpr uint32_t kPollsPerTick = 16;  // of looks at the clock: one costs more than a poll
+constexpr int kMaxCode = static_cast<int>(absl::StatusCode::kUnauthenticated);
+constexpr int kLastWords = 4 * static_cast<int>(ShmRings::kWords);  // of a peer that is gone
+
+bool HasText(ShmToken::Type type) {
+  return type == ShmToken::Type::kAbort || type == ShmToken::Type::kQuestion ||
+         type == ShmToken::Type::kAnswer || type == ShmToken::Type::kSmall;
+}
+
+}  // namespace
+
+// Tells that something has come on one of a few sockets, or that one has closed.
+//
+//   RZ_ASSIGN_OR_RETURN(auto watch, SocketWatch::Create(sockets, &wire.bell()));
+//   if (watch->HasNews()) for (…) if (watch->Take(i)) …;     // read sockets[i] until it is empty
+//
+// A thread sleeps until something happens, so whoever waits for something else (a futex) need not
+// look at sockets. Or there is none, and the caller Looks now and then: one that polls must not
+// have to rely on another thread's turn. Thread-safe; Begin, Take and Look by one thread.
+class SocketWatch {
  public:
-  ShmTransport(std::shared_ptr<Mailbox> mailbox, Arenas arenas, std::unique_ptr<ShmPort> port)
-      : MailboxTransport(std::move(mailbox), std::move(arenas)), port_(std::move(port)) {}
+  // `bell` is rung by the watch's own thread; null: there is no thread. Sockets that are -1 are left
+  // out; the others may be closed at any time. ResourceExhausted when the system refuses.
+  static absl::StatusOr<std::unique_ptr<SocketWatch>> Create(std::span<const int> sockets,
+                                                             Doorbell* bell) {
+    UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
+    UniqueFd stop(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!epoll || !stop) return SystemError("cannot make an epoll or an eventfd");
+    epoll_event event = {.events = EPOLLIN, .data = {.u32 = kStop}};
+    int rc = epoll_ctl(epoll.get(), EPOLL_CTL_ADD, stop.get(), &event);
+    for (size_t i = 0; rc == 0 && i < sockets.size(); ++i) {
+      if (sockets[i] < 0) continue;
+      event.events = EPOLLIN | EPOLLET;  // what has come before counts as new
+      event.data.u32 = static_cast<uint32_t>(i);
+      rc = epoll_ctl(epoll.get(), EPOLL_CTL_ADD, sockets[i], &event);
+    }
+    if (rc != 0) return SystemError("cannot watch a socket");
+    return std::make_unique<SocketWatch>(std::move(epoll), std::move(stop), sockets.size(), bell);
+  }
+  SocketWatch(UniqueFd epoll, UniqueFd stop, size_t sockets, Doorbell* bell)
+      : epoll_(std::move(epoll)), stop_(std::move(stop)), bell_(bell), news_(sockets) {
+    if (bell_ == nullptr) return;
+    thread_ = NamedThread("rz-sockets", [this] {
+      while (LookFor(-1)) {
+      }
+    });
+  }
+  ~SocketWatch() {
+    if (!thread_.joinable()) return;
+    const uint64_t one = 1;
+    (void)!write(stop_.get(), &one, sizeof(one));
+    thread_.join();
+  }
+
+  // Looks once, without waiting.
+  void Look() { LookFor(0); }
+  bool HasNews() const { return has_news_.load(std::memory_order_seq_cst); }
+  // HasNews is false from now on until there is more.
+  void Begin() { has_news_.store(false, std::memory_order_seq_cst); }
+  // Whether there has been something new on sockets[i] since the last call.
+  bool Take(size_t i) { return news_[i].exchange(false, std::memory_order_acq_rel); }
+
+ private:
+  static constexpr uint32_t kStop = 0xFFFFFFFF;  // epoll's data for stop_, else a socket's place
+
+  bool LookFor(int milliseconds) {  // false when it is to stop
+    std::array<epoll_event, 64> events;
+    const int count = epoll_wait(epoll_.get(), events.data(), events.size(), milliseconds);
+    for (int i = 0; i < count; ++i) {
+      if (events[i].data.u32 == kStop) return false;
+      news_[events[i].data.u32].store(true, std::memory_order_release);
+    }
+    if (count <= 0) return true;
+    has_news_.store(true, std::memory_order_seq_cst);
+    // For sure: a peer that died may have died between the two halves of its own ring.
+    if (bell_ != nullptr) bell_->RingForSure();
+    return true;
+  }
+
+  const UniqueFd epoll_;
+  const UniqueFd stop_;
+  Doorbell* const bell_;
+  std::vector<std::atomic<bool>> news_;
+  std::atomic<bool> has_news_{false};
+  std::thread thread_;
+};
+
+absl::StatusOr<std::unique_ptr<ShmPort>> ShmPort::Create(ShmEndpoint endpoint,
+                                                         const ShmPortOptions& options) {
+  std::unique_ptr<ShmPort> port(new ShmPort(std::move(endpoint), options));
+  RZ_RETURN_IF_ERROR(port->SayHello(options.arenas));
+  std::vector<int> watched;  // by member
+  for (const Inlet& inlet : port->inlets_) watched.push_back(inlet.socket.get());
+  const bool has_thread = options.progress == ProgressMode::kThread;
+  RZ_ASSIGN_OR_RETURN(port->watch_,
+                      SocketWatch::Create(watched, has_thread ? &options.wire.bell() : nullptr));
+  if (has_thread) {
+    port->thread_ = NamedThread("rz-messages", [raw = port.get()] { raw->Run(); });
+  }
+  return port;
+}
+
+ShmPort::ShmPort(ShmEndpoint endpoint, const ShmPortOptions& options)
+    : mailbox_(options.mailbox),
+      wire_(options.wire),
+      progress_(options.progress),
+      heartbeat_(mailbox_.self(), endpoint.board, options.peer_timeout),
+      hello_deadline_(endpoint.hello_limit),
+      hello_limit_(endpoint.hello_limit) {
+  for (const auto& [arena, file] : options.arenas) {
+    views_[{mailbox_.self(), arena->use()}] = arena->Mapped();
+  }
+  for (const WorkerId from : wire_.members()) {
+    const bool is_self = from == mailbox_.self();
+    inlets_.push_back({.from = from,
+                       .socket = std::move(endpoint.sockets[from.value]),
+                       .ring = wire_.ReaderFrom(from),
+                       .greeted = is_self});
+    inlets_.back().text.reserve(kMaxTextBytes);
+    if (!is_self) ++ungreeted_;
+  }
+}
+
+absl::Status ShmPort::SayHello(const ShmArenas& arenas) {
+  ShmHello hello;
+  hello.worker = mailbox_.self().value;
+  hello.workers = mailbox_.workers();
+  std::vector<int> files;
+  for (int i = 0; i < kMemoryUses; ++i) {
+    hello.arena_bytes[i] = arenas[i].arena->memory().size();
+    files.push_back(arenas[i].file.get());
+  }
+  for (const Inlet& inlet : inlets_) {
+    if (!inlet.socket) continue;
+    const auto bytes = std::as_bytes(std::span(&hello, 1));
+    if (SendPacket(inlet.socket.get(), bytes, files) == SendResult::kFull) {
+      return Unavailable("cannot say hello to worker ", inlet.from.value, ": its socket is full");
+    }  // a broken one is found closed when it is read
+  }
+  return absl::OkStatus();
+}
+
+ShmPort::~ShmPort() { Stop(); }
+
+void ShmPort::Stop() {
+  if (watch_ == nullptr) return;  // it has never run, or no more
+  stopping_ = true;
+  wire_.Wake();
+  if (thread_.joinable()) {
+    thread_.join();
+  } else {
+    Run();  // kCaller: we are the message thread
+  }
+  watch_.reset();
+  wire_.Disconnect();
+  for (Inlet& inlet : inlets_) inlet.socket.Reset();
+}
+
+std::chrono::nanoseconds ShmPort::WaitLimit() const {
+  if (stopping_) return std::chrono::milliseconds(10);
+  if (progress_ == ProgressMode::kCaller) return kSocketLook;  // nobody rings for a socket
+  const std::chrono::nanoseconds next = heartbeat_.next() - Clock::now();
+  return ungreeted_ == 0 ? next : std::min<std::chrono::nanoseconds>(next, hello_deadline_.Look());
+}
+
+bool ShmPort::HasNews() const {
+  if (watch_->HasNews() || stopping_) return true;
+  return std::any_of(inlets_.begin(), inlets_.end(),
+                     [](const Inlet& inlet) { return inlet.ring.HasWord(); });
+}
+
+void ShmPort::Run() {
+  std::optional<Deadline> stop_by;
+  while (true) {
+    // Read before the callbacks run: what a destructor has made ready is among them.
+    const bool stopping = stopping_;
+    const bool busy = Turn();
+    Tick(Clock::now());
+    if (stopping && !stop_by.has_value()) stop_by.emplace(kFlushLimit);
+    if (stopping && (!wire_.HasWaiting() || stop_by->over())) return;
+    if (busy) continue;
+    wire_.Sleep(WaitLimit(), [&] { return stopping ? watch_->HasNews() : HasNews(); });
+  }
+}
+
+bool ShmPort::Poll() {
+  if (progress_ == ProgressMode::kThread) return false;
+  const bool busy = Turn();
+  if (++polls_ % kPollsPerTick == 0) Tick(Clock::now());
+  return busy;
+}
+
+bool ShmPort::Turn() {
+  bool busy = watch_->HasNews() && ReadSockets();
+  for (Inlet& inlet : inlets_) busy = ReadRing(inlet, kWordsPerTurn) || busy;
+  if (wire_.HasWaiting()) busy = wire_.Flush() || busy;
+  busy = wire_.TakeWoken() || busy;
+  if (busy) mailbox_.RunCallbacks();
+  return busy;
+}
+
+void ShmPort::Tick(Clock::time_point now) {
+  if (progress_ == ProgressMode::kCaller && now >= next_look_) {
+    watch_->Look();
+    next_look_ = now + kSocketLook;
+  }
+  const std::vector<Silence> silences = heartbeat_.Tick(now);
+  for (const Silence& silence : silences) {
+    const auto& here = wire_.members();  // the board is of all workers
+    if (std::find(here.begin(), here.end(), silence.worker) == here.end()) continue;
+    wire_.GiveUp(silence.worker);
+    mailbox_.OnSilence(silence.worker, silence.lasted);
+  }
+  if (ungreeted_ != 0) CheckHellos();
+}
+
+void ShmPort::CheckHellos() {
+  if (!hello_deadline_.over()) return;
+  for (Inlet& inlet : inlets_) {
+    if (inlet.greeted) continue;
+    mailbox_.Fail(absl::DeadlineExceededError(absl::StrCat(
+        "worker ", inlet.from.value, " has not said hello within ", hello_limit_.count(), " ms")));
+    inlet.greeted = true;  // said once
+  }
+  ungreeted_ = 0;
+}
+
+void ShmPort::Fail(const Inlet& inlet, const absl::Status& why) {
+  if (why.ok()) return;
+  mailbox_.Fail(Annotate(why, absl::StrCat("a packet of worker ", inlet.from.value)));
+}
+
+bool ShmPort::ReadSockets() {
+  watch_->Begin();
+  bool any = false;
+  for (size_t i = 0; i < inlets_.size(); ++i) {
+    if (!watch_->Take(i)) continue;
+    ReadSocket(inlets_[i]);
+    any = true;
+  }
+  return any;
+}
+
+void ShmPort::ReadSocket(Inlet& inlet) {
+  PacketBuffer buffer;
+  while (inlet.socket) {
+    ReceiveResult packet = ReceivePacket(inlet.socket.get(), buffer);
+    if (packet.kind == ReceiveResult::Kind::kNothing) return;
+    if (packet.kind == ReceiveResult::Kind::kClosed) return Close(inlet);
+    if (!inlet.greeted) {
+      Fail(inlet, TakeHello(inlet, buffer, std::move(packet)));
+    } else {
+      Fail(inlet, absl::InternalError("it is a second hello"));
+    }
+  }
+}
+
+void ShmPort::Close(Inlet& inlet) {
+  inlet.socket.Reset();
+  if (!inlet.greeted) --ungreeted_;
+  inlet.greeted = true;  // it never will: that is told as a death
+  // Its last words were written before it closed.
+  ReadRing(inlet, kLastWords);
+  wire_.ClosePeer(inlet.from);
+  mailbox_.OnDisconnect(inlet.from);
+}
+
+bool ShmPort::ReadRing(Inlet& inlet, int most) {
+  RingWord word;
+  int count = 0;
+  while (count < most && inlet.ring.Pop(word)) {
+    Fail(inlet, TakeWord(inlet, word));
+    ++count;
+  }
+  if (count != 0) wire_.Publish(inlet.ring, inlet.from);
+  return count != 0;
+}
+
+absl::Status ShmPort::ReceiveHello(Inlet& inlet) {
+  PacketBuffer buffer;
+  ReceiveResult packet = ReceivePacket(inlet.socket.get(), buffer);
+  if (packet.kind != ReceiveResult::Kind::kPacket) return absl::OkStatus();  // its reader complains
+  return TakeHello(inlet, buffer, std::move(packet));
+}
+
+void ShmPort::ReceiveHellos() {
+  for (Inlet& inlet : inlets_) {
+    if (!inlet.greeted && inlet.socket) Fail(inlet, ReceiveHello(inlet));
+  }
+}
+
+absl::Status ShmPort::TakeHello(Inlet& inlet, const PacketBuffer& buffer, ReceiveResult packet) {
+  inlet.greeted = true;
+  --ungreeted_;
+  ShmHello hello;
+  if (packet.bytes != sizeof(hello) || packet.descriptors.size() != kMemoryUses) {
+    return absl::InternalError("it is no hello");
+  }
+  std::memcpy(&hello, buffer.data(), sizeof(hello));
+  if (hello.magic != kShmMagic || hello.version != kShmVersion) {
+    return Internal("it speaks version ", hello.version, " of the protocol, not ", kShmVersion);
+  }
+  if (hello.worker != inlet.from.value || hello.workers != mailbox_.workers()) {
+    return Internal("it calls itself worker ", hello.worker, " of ", hello.workers, ", not of ",
+                    mailbox_.workers());
+  }
+  for (int i = 0; i < kMemoryUses; ++i) {
+    const auto use = static_cast<MemoryUse>(i);
+    RZ_ASSIGN_OR_RETURN(MappedMemory view,
+                        MapShmArena(use, hello.arena_bytes[i], packet.descriptors[i]));
+    const std::lock_guard<std::mutex> lock(views_mutex_);
+    views_[{inlet.from, use}] = std::move(view);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShmPort::TakeWord(Inlet& inlet, const RingWord& word) {
+  if (inlet.in_text) {
+    const size_t missing = inlet.token.bytes - inlet.text.size();
+    inlet.text.append(reinterpret_cast<const char*>(word.data()), std::min(missing, word.size()));
+    if (inlet.text.size() < inlet.token.bytes) return absl::OkStatus();
+    inlet.in_text = false;
+    return TakeToken(inlet);
+  }
+  std::memcpy(&inlet.token, word.data(), sizeof(inlet.token));
+  inlet.text.clear();
+  if (!HasText(inlet.token.type) || inlet.token.bytes == 0) return TakeToken(inlet);
+  if (inlet.token.bytes > kMaxTextBytes) return absl::InternalError("its text is too long");
+  inlet.in_text = true;
+  return absl::OkStatus();
+}
+
+absl::Status ShmPort::TakeToken(Inlet& inlet) {
+  const ShmToken& token = inlet.token;
+  const WorkerId from = inlet.from;
+  // It was written before the first word, but on the socket.
+  if (!inlet.greeted) RZ_RETURN_IF_ERROR(ReceiveHello(inlet));
+  if (token.kind >= kMaxMessageKinds) return absl::InternalError("its kind is unknown");
+  switch (token.type) {
+    case ShmToken::Type::kBlock: return TakeBlock(from, token);
+    case ShmToken::Type::kSmall: return TakeSmall(inlet);
+    case ShmToken::Type::kTaken:
+      mailbox_.OnSent(from, token.kind, token.number);
+      return absl::OkStatus();
+    case ShmToken::Type::kAbort:
+      if (token.code < 1 || token.code > kMaxCode)
+        return absl::InternalError("its code is unknown");
+      mailbox_.OnNote(from, {.kind = Note::Kind::kAbort,
+                             .code = static_cast<absl::StatusCode>(token.code),
+                             .text = inlet.text});
+      return absl::OkStatus();
+    case ShmToken::Type::kQuestion:
+      mailbox_.OnNote(from,
+                      {.kind = Note::Kind::kQuestion, .number = token.tag, .text = inlet.text});
+      return absl::OkStatus();
+    case ShmToken::Type::kAnswer:
+      mailbox_.OnNote(from, {.kind = Note::Kind::kAnswer, .number = token.tag, .text = inlet.text});
+      return absl::OkStatus();
+    case ShmToken::Type::kGoodbye:
+      mailbox_.OnNote(from, {.kind = Note::Kind::kGoodbye});
+      return absl::OkStatus();
+    case ShmToken::Type::kWord:
+      ReceiveHellos();
+      return mailbox_.OnNextBlock(from, {.key = {token.kind, token.tag}, .is_word = true});
+  }
+  return absl::InternalError("its type is unknown");
+}
+
+absl::Status ShmPort::TakeBlock(WorkerId from, const ShmToken& token) {
+  if (token.use >= kMemoryUses) return absl::InternalError("it names memory that does not exist");
+  const MappedMemory view = MemoryOf(from, static_cast<MemoryUse>(token.use));
+  const std::span<const std::byte> memory = view.bytes;
+  if (token.offset > memory.size() || token.bytes > memory.size() - token.offset) {
+    return Internal("it names ", token.bytes, " bytes at ", token.offset, " of memory that has ",
+                    memory.size());
+  }
+  return mailbox_.OnNextBlock(
+      from,
+      {.key = {token.kind, token.tag}, .bytes = token.bytes, .data = memory.data() + token.offset});
+}
+
+absl::Status ShmPort::TakeSmall(const Inlet& inlet) {
+  const std::string& payload = inlet.text;
+  if (payload.size() > kShmSmallBytes) return absl::InternalError("its payload is too large");
+  return mailbox_.OnNextBlock(inlet.from,
+                              {.key = {inlet.token.kind, inlet.token.tag},
+                               .bytes = payload.size(),
+                               .data = reinterpret_cast<const std::byte*>(payload.data()),
+                               .passes = true});
+}
+
+MappedMemory ShmPort::MemoryOf(WorkerId owner, MemoryUse use) const {
+  const std::lock_guard<std::mutex> lock(views_mutex_);
+  const auto found = views_.find({owner, use});
+  return found == views_.end() ? MappedMemory() : found->second;
+}
+
+namespace {
+
+class ShmTransport final : public Mailbox {
+ public:
+  ShmTransport(Parts parts, std::unique_ptr<ShmWire> wire)
+      : Mailbox(std::move(parts)), wire_(std::move(wire)) {}
+
+  absl::Status Open(ShmEndpoint endpoint, const ShmArenas& arenas,
+                    std::chrono::milliseconds peer_timeout) {
+    RZ_ASSIGN_OR_RETURN(port_, ShmPort::Create(std::move(endpoint), {.mailbox = *this,
+                                                                     .wire = *wire_,
+                                                                     .arenas = arenas,
+                                                                     .peer_timeout = peer_timeout,
+                                                                     .progress = progress()}));
+    return absl::OkStatus();
+  }
 
   ~ShmTransport() override {
-    port_->PollWhile([this] { return mailbox().waits_to_leave(); }, kDrainLimit);
-    mailbox().Shutdown(kDrainLimit);
+    if (port_ == nullptr) return;
+    ShutDown();
     port_->Stop();
   }
 
   std::string name() const override { return "shm"; }
   bool Poll() override { return port_->Poll(); }
   MappedMemory MemoryOf(WorkerId owner, MemoryUse use) override {
-    return owner == self() ? MyArena(use).Mapped() : port_->MemoryOf(owner, use);
+    return port_->MemoryOf(owner, use);
   }
 
  private:
-  const std::unique_ptr<ShmPort> port_;
+  const std::unique_ptr<ShmWire> wire_;
+  std::unique_ptr<ShmPort> port_;
 };
 
 }  // namespace
@@ -45,20 +462,13 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateShmTransport(ShmEndpoint endpoi
   if (options.memory != MemoryKind::kHost) {
     return absl::InvalidArgumentError("shm carries memory of the host, not of a GPU");
   }
-  RZ_ASSIGN_OR_RETURN(ShmArena parameters,
-                      MakeShmArena(self, MemoryUse::kParameters, options.parameter_bytes));
-  RZ_ASSIGN_OR_RETURN(ShmArena sums, MakeShmArena(self, MemoryUse::kSums, options.sum_bytes));
-  auto wire = std::make_shared<ShmWire>(self, endpoint.Members(), endpoint.rings);
-  auto mailbox = std::make_shared<Mailbox>(self, workers, options.on_failure, wire);
-  RZ_ASSIGN_OR_RETURN(std::unique_ptr<ShmPort> port,
-                      ShmPort::Create(std::move(endpoint), {.mailbox = mailbox,
-                                                            .wire = wire,
-                                                            .arenas = {&parameters, &sums},
-                                                            .peer_timeout = options.peer_timeout,
-                                                            .progress = options.progress}));
-  return std::make_unique<ShmTransport>(std::move(mailbox),
-                                        Arenas{std::move(parameters.arena), std::move(sums.arena)},
-                                        std::move(port));
+  RZ_ASSIGN_OR_RETURN(const ShmArenas memory, MakeShmArenas(self, options));
+  const Arenas arenas = {memory[0].arena, memory[1].arena};
+  auto wire = std::make_unique<ShmWire>(self, endpoint.Members(), endpoint.rings, arenas);
+  Mailbox::Parts parts = {self, workers, options, arenas, *wire};
+  auto transport = std::make_unique<ShmTransport>(std::move(parts), std::move(wire));
+  RZ_RETURN_IF_ERROR(transport->Open(std::move(endpoint), memory, options.peer_timeout));
+  return transport;
 }
 
 }  // namespace ringzero

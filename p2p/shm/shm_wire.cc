@@ -7,12 +7,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "p2p/arena.h"
 
 namespace ringzero {
 
-ShmWire::ShmWire(WorkerId self, std::vector<WorkerId> members, std::shared_ptr<ShmRings> rings)
-    : self_(self),
+ShmWire::ShmWire(WorkerId self, std::vector<WorkerId> members, std::shared_ptr<ShmRings> rings,
+                 Arenas arenas)
+    : arenas_(std::move(arenas)),
       members_(std::move(members)),
       member_(MemberOf(self)),
       rings_(std::move(rings)),
@@ -109,7 +109,7 @@ bool ShmWire::SendBlock(WorkerId to, const BlockMessage& message) {
     Send(to, token, {reinterpret_cast<const char*>(message.data), message.bytes});
     return true;
   }
-  const auto arena = std::find_if(arenas_.begin(), arenas_.end(), [&](const Arena* each) {
+  const auto arena = std::find_if(arenas_.begin(), arenas_.end(), [&](const auto& each) {
     return each->Contains({message.data, message.bytes});
   });
   RZ_CHECK(arena != arenas_.end(), ToString(message.key));
@@ -133,20 +133,16 @@ void ShmWire::SendWord(WorkerId to, MessageKey key) {
   Send(to, {.type = ShmToken::Type::kWord, .kind = key.kind, .tag = key.tag});
 }
 
-void ShmWire::SendAbort(WorkerId to, const absl::Status& why) {
-  const std::string text(why.message().substr(0, kMaxTextBytes));
-  const auto code = static_cast<int32_t>(why.code());
-  Send(to, {.type = ShmToken::Type::kAbort, .code = code, .bytes = text.size()}, text);
-}
-
-void ShmWire::SendGoodbye(WorkerId to) { Send(to, {.type = ShmToken::Type::kGoodbye}); }
-
-void ShmWire::SendQuestion(WorkerId to, uint64_t number, const std::string& question) {
-  Send(to, {.type = ShmToken::Type::kQuestion, .tag = number, .bytes = question.size()}, question);
-}
-
-void ShmWire::SendAnswer(WorkerId to, uint64_t number, const std::string& answer) {
-  Send(to, {.type = ShmToken::Type::kAnswer, .tag = number, .bytes = answer.size()}, answer);
+void ShmWire::SendNote(WorkerId to, Note note) {
+  ShmToken token = {
+      .code = static_cast<int32_t>(note.code), .tag = note.number, .bytes = note.text.size()};
+  switch (note.kind) {
+    case Note::Kind::kAbort: token.type = ShmToken::Type::kAbort; break;
+    case Note::Kind::kGoodbye: token.type = ShmToken::Type::kGoodbye; break;
+    case Note::Kind::kQuestion: token.type = ShmToken::Type::kQuestion; break;
+    case Note::Kind::kAnswer: token.type = ShmToken::Type::kAnswer; break;
+  }
+  Send(to, token, note.text);
 }
 
 void ShmWire::Wake() {

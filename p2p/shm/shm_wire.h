@@ -1,6 +1,6 @@
 // ShmWire: a mailbox's words to the workers of its host, written into their rings.
 //
-//   ShmWire wire(self, members, rings);                  // members: this host's workers, in order
+//   ShmWire wire(self, members, rings, arenas);          // members: this host's workers, in order
 //   wire.SendWord(to, key);                              // any thread
 //   wire.Sleep(limit, [&] { return …; });                // the message thread, as all below it
 //
@@ -9,44 +9,37 @@
 #ifndef RINGZERO_P2P_SHM_SHM_WIRE_H_
 #define RINGZERO_P2P_SHM_SHM_WIRE_H_
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
 #include "p2p/arena.h"
+#include "p2p/mailbox.h"
 #include "p2p/ring_queue.h"
 #include "p2p/shm/shm_packet.h"
 #include "p2p/shm/shm_rings.h"
-#include "p2p/wire.h"
 
 namespace ringzero {
 
 class ShmWire final : public Wire {
  public:
-  ShmWire(WorkerId self, std::vector<WorkerId> members, std::shared_ptr<ShmRings> rings);
-
-  // Before the first block. What blocks are sent from, by MemoryUse.
-  void SendFrom(const std::array<const Arena*, kMemoryUses>& arenas) { arenas_ = arenas; }
+  // `arenas`: what blocks are sent from.
+  ShmWire(WorkerId self, std::vector<WorkerId> members, std::shared_ptr<ShmRings> rings,
+          Arenas arenas);
 
   bool SendBlock(WorkerId to, const BlockMessage& message) override;
   bool Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) override;
   bool HasWords() const override { return true; }
   void SendWord(WorkerId to, MessageKey key) override;
-  void SendAbort(WorkerId to, const absl::Status& why) override;
-  void SendGoodbye(WorkerId to) override;
-  void SendQuestion(WorkerId to, uint64_t number, const std::string& question) override;
-  void SendAnswer(WorkerId to, uint64_t number, const std::string& answer) override;
+  void SendNote(WorkerId to, Note note) override;
   void Wake() override;
 
   // This host's workers, this one among them; a worker's place in it is its member number.
   const std::vector<WorkerId>& members() const { return members_; }
-  WorkerId self() const { return self_; }
   RingReader ReaderFrom(WorkerId from);
   // After it has read: makes room known to whoever waits for it.
   void Publish(RingReader& reader, WorkerId from);
@@ -97,8 +90,7 @@ class ShmWire final : public Wire {
   Peer* PeerOf(WorkerId worker);
   int MemberOf(WorkerId worker) const;
 
-  const WorkerId self_;
-  std::array<const Arena*, kMemoryUses> arenas_{};
+  const Arenas arenas_;
   const std::vector<WorkerId> members_;
   const int member_;                       // this worker
   const std::shared_ptr<ShmRings> rings_;  // shared by all transports of a process, in tests

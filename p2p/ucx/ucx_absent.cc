@@ -1,5 +1,4 @@
 // What needs UCX, in a build without it: errors that say so.
-#include "p2p/mixed_transport.h"
 #include "p2p/ucx/ucx_transport.h"
 
 namespace ringzero {

@@ -1,4 +1,4 @@
-// The sending side: messages, fetches, last words.
+// What is sent: messages, fetches, last words; what comes: hellos, messages, what peers say.
 #include "p2p/ucx/ucx_links.h"
 
 #include <algorithm>
@@ -14,9 +14,14 @@ namespace ringzero {
 namespace {
 
 constexpr size_t kOperationsPerPeer = 32;
+constexpr size_t kMostRefusalBytes = 400;
 
 std::span<const std::byte> BytesOf(const std::string& text) {
   return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+std::string TextOf(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 // What UCX also says of one whose end it has not understood yet.
@@ -59,12 +64,14 @@ void UcxLinks::AddOperation() {
   free_operations_.push_back(&operations_.back());
 }
 
-UcxLinks::Operation& UcxLinks::TakeOperation(Operation::Kind kind, WorkerId peer) {
+UcxLinks::Operation& UcxLinks::TakeOperation(Operation::Kind kind, const Peer& peer, UcxType type) {
   if (free_operations_.empty()) AddOperation();
   Operation& operation = *free_operations_.back();
   free_operations_.pop_back();
   operation.kind = kind;
-  operation.peer = peer;
+  operation.peer = peer.worker;
+  operation.header = {
+      .pass = peer.pass_out, .from = static_cast<uint16_t>(self_.value), .type = type};
   return operation;
 }
 
@@ -73,19 +80,11 @@ void UcxLinks::FreeOperation(Operation& operation) {
   free_operations_.push_back(&operation);
 }
 
-UcxHeader UcxLinks::HeaderTo(const Peer& peer, UcxType type) const {
-  UcxHeader header;
-  header.pass = peer.pass_out;
-  header.from = static_cast<uint16_t>(self_.value);
-  header.type = type;
-  return header;
-}
-
-void UcxLinks::SendOperation(Peer& peer, Operation& operation, std::span<const std::byte> data) {
+void UcxLinks::SendOperation(Peer& peer, Operation& operation) {
   const UcxWorker::Fate fate = worker_->SendMessage(
       peer.worker.value,
       {.header = std::as_bytes(std::span(&operation.header, 1)),
-       .data = data,
+       .data = BytesOf(operation.text),
        .operation = &operation,
        .wanted = operation.header.type == UcxType::kHello ? UcxWorker::Wanted::kReply
                                                           : UcxWorker::Wanted::kNothing});
@@ -101,18 +100,16 @@ void UcxLinks::SendOperation(Peer& peer, Operation& operation, std::span<const s
   if (operation.header.type == UcxType::kHello) ++hellos_under_way_;
 }
 
-void UcxLinks::SendControl(Peer& peer, UcxType type) {
+void UcxLinks::SendControl(Peer& peer, UcxType type, int32_t code) {
   if (peer.gone) return;
-  Operation& operation = TakeOperation(Operation::Kind::kMessage, peer.worker);
-  operation.header = HeaderTo(peer, type);
-  SendOperation(peer, operation, {});
+  Operation& operation = TakeOperation(Operation::Kind::kMessage, peer, type);
+  operation.header.code = code;
+  SendOperation(peer, operation);
 }
 
 void UcxLinks::SendHeartbeat(Peer& peer) {
   if (peer.heartbeat_under_way) return;  // it does not read: more would only pile up
-  Operation& operation = TakeOperation(Operation::Kind::kHeartbeat, peer.worker);
-  operation.header = HeaderTo(peer, UcxType::kHeartbeat);
-  SendOperation(peer, operation, {});
+  SendOperation(peer, TakeOperation(Operation::Kind::kHeartbeat, peer, UcxType::kHeartbeat));
 }
 
 void UcxLinks::SayHello() {
@@ -124,12 +121,11 @@ void UcxLinks::SayHello() {
     hello.nonce = peer.nonce;
     hello.proof = HelloProof(PairOf(self_, peer.worker));
     hello.peer_timeout_ms = static_cast<uint64_t>(options_.peer_timeout.count());
-    Operation& operation = TakeOperation(Operation::Kind::kMessage, peer.worker);
-    operation.header = HeaderTo(peer, UcxType::kHello);
+    Operation& operation = TakeOperation(Operation::Kind::kMessage, peer, UcxType::kHello);
     // Whoever is at this address has proved nothing yet: the proof is for hellos alone.
     operation.header.pass = 0;
     operation.text.assign(reinterpret_cast<const char*>(&hello), sizeof(hello));
-    SendOperation(peer, operation, BytesOf(operation.text));
+    SendOperation(peer, operation);
   }
 }
 
@@ -141,9 +137,8 @@ bool UcxLinks::SendBlock(WorkerId to, const BlockMessage& message) {
   }
   Peer& peer = peers_[to.value];
   if (peer.gone) return false;
-  Operation& operation = TakeOperation(Operation::Kind::kBlock, to);
+  Operation& operation = TakeOperation(Operation::Kind::kBlock, peer, UcxType::kBlock);
   UcxHeader& header = operation.header;
-  header = HeaderTo(peer, UcxType::kBlock);
   header.tag = message.key.tag;
   header.bytes = message.bytes;
   header.number = message.number;
@@ -173,8 +168,7 @@ bool UcxLinks::Fetch(WorkerId from, const BlockMessage& message, std::span<std::
   Peer& peer = peers_[from.value];
   if (peer.closed) return false;  // Shut declines its offers
   std::erase(peer.offers, message.handle);
-  Operation& fetch = TakeOperation(Operation::Kind::kFetch, from);
-  fetch.header = UcxHeader();
+  Operation& fetch = TakeOperation(Operation::Kind::kFetch, peer, UcxType::kBlock);
   fetch.header.kind = message.key.kind;
   fetch.header.number = message.number;
   fetch.header.bytes = block.size();
@@ -197,21 +191,21 @@ void UcxLinks::TellDone() {
   ended_.clear();
 }
 
-void UcxLinks::SendText(WorkerId to, Text text) {
+void UcxLinks::SendNote(WorkerId to, Note note) {
   Peer& peer = peers_[to.value];
+  if (note.kind == Note::Kind::kGoodbye) {
+    peer.goodbye_due = true;
+    return SayDueGoodbye(peer);
+  }
   if (!peer.here || peer.gone) return;
-  Operation& operation = TakeOperation(Operation::Kind::kMessage, to);
-  operation.header = HeaderTo(peer, text.type);
-  operation.header.tag = text.number;
-  operation.header.code = text.code;
-  operation.text = std::move(text.text);
-  SendOperation(peer, operation, BytesOf(operation.text));
-}
-
-void UcxLinks::SendGoodbye(WorkerId to) {
-  Peer& peer = peers_[to.value];
-  peer.goodbye_due = true;
-  SayDueGoodbye(peer);
+  const UcxType type = note.kind == Note::Kind::kAbort      ? UcxType::kAbort
+                       : note.kind == Note::Kind::kQuestion ? UcxType::kQuestion
+                                                            : UcxType::kAnswer;
+  Operation& operation = TakeOperation(Operation::Kind::kMessage, peer, type);
+  operation.header.tag = note.number;
+  operation.header.code = static_cast<int32_t>(note.code);
+  operation.text = std::move(note.text);
+  SendOperation(peer, operation);
 }
 
 void UcxLinks::SayDueGoodbye(Peer& peer) {
@@ -232,10 +226,7 @@ void UcxLinks::SayFarewell() {
   for (Peer& peer : peers_) {
     if (!peer.here || peer.gone) continue;
     peer.farewell_said = true;
-    Operation& operation = TakeOperation(Operation::Kind::kMessage, peer.worker);
-    operation.header = HeaderTo(peer, UcxType::kFarewell);
-    operation.header.code = peer.goodbye_said ? 1 : 0;
-    SendOperation(peer, operation, {});
+    SendControl(peer, UcxType::kFarewell, peer.goodbye_said ? 1 : 0);
   }
 }
 
@@ -353,8 +344,190 @@ void UcxLinks::ReadLanes() {
     std::string lanes = worker_->Lanes(peer.worker.value);
     if (lanes.empty()) continue;
     peer.lanes_settled = lanes == peer.lanes;
+    const std::lock_guard<std::mutex> lock(lanes_mutex_);
     peer.lanes = std::move(lanes);
   }
+}
+
+bool UcxLinks::OnMessage(const Message& message) {
+  if (mailbox_ == nullptr) return false;  // UCX moves messages at a worker's end, too
+  std::optional<UcxHeader> unpacked = Unpack(message.header, message.data.size());
+  if (!unpacked.has_value()) return false;
+  UcxHeader& header = *unpacked;
+  if (header.type == UcxType::kHello) TakeHello(message);
+  if (header.type == UcxType::kRefusal) TakeRefusal(message, header);
+  if (header.type == UcxType::kHello || header.type == UcxType::kRefusal) return false;
+  const bool known = header.from < peers_.size() && peers_[header.from].here &&
+                     header.pass == peers_[header.from].pass_in;
+  if (!known) return false;  // a stranger: not heard, and not our death
+  Peer& peer = peers_[header.from];
+  peer.heard = true;
+  absl::StatusOr<bool> kept = false;
+  if (header.type == UcxType::kBlock) {
+    kept = TakeBlock(peer, header, message);
+  } else if (absl::Status taken = Take(peer, header, message.data); !taken.ok()) {
+    kept = std::move(taken);
+  }
+  if (!kept.ok()) {
+    mailbox_->Fail(
+        Annotate(kept.status(), absl::StrCat("a message of worker ", header.from, " over ucx")));
+  }
+  return kept.ok() && *kept;
+}
+
+// Whether the message's offer is kept.
+absl::StatusOr<bool> UcxLinks::TakeBlock(Peer& peer, const UcxHeader& header,
+                                         const Message& message) {
+  if (header.kind >= kMaxMessageKinds) return absl::InternalError("its kind is unknown");
+  if (!peer.greeted) return absl::InternalError("it comes before a hello");
+  const bool small = header.bytes <= kUcxSmallBytes && options_.memory == MemoryKind::kHost;
+  const size_t bytes = small ? message.data.size() : message.offered_bytes;
+  if (bytes != header.bytes || small != (message.offer == nullptr)) {
+    return Internal("it says ", header.bytes, " bytes and brings ", message.data.size(),
+                    " and offers ", message.offered_bytes);
+  }
+  BlockMessage block = {.key = {header.kind, header.tag},
+                        .number = header.number,
+                        .bytes = header.bytes,
+                        .data = message.data.data(),
+                        .handle = message.offer,
+                        .passes = small};
+  constexpr uint32_t kHalf = 1 << 15;  // of the numbers that a short header tells apart
+  uint32_t& next = peer.next[header.kind];
+  if (message.header.size() == sizeof(UcxShortHeader)) {
+    block.number = WholeNumber(header.number, next - kHalf);
+  }
+  next = block.number + 1;
+  RZ_ASSIGN_OR_RETURN(const auto into, mailbox_->OnBlock(peer.worker, block));
+  if (!small) {
+    ++peer.offered;
+    peer.offers.push_back(message.offer);
+  }
+  if (into.has_value() && Fetch(peer.worker, block, *into)) {
+    mailbox_->OnMoved(peer.worker, header.kind, block.number);
+  }
+  return !small;
+}
+
+absl::Status UcxLinks::CheckHello(const UcxHello& hello) const {
+  if (hello.workers != static_cast<int>(peers_.size())) {
+    return FailedPrecondition("it calls itself worker ", hello.from, " of ", hello.workers,
+                              ", worker ", self_.value, " is one of ", peers_.size());
+  }
+  if (hello.small_bytes != kUcxSmallBytes) {
+    return FailedPrecondition("its small payloads have up to ", hello.small_bytes, " bytes, not ",
+                              kUcxSmallBytes);
+  }
+  if (hello.peer_timeout_ms != static_cast<uint64_t>(options_.peer_timeout.count())) {
+    return FailedPrecondition("its peer_timeout is ", hello.peer_timeout_ms, " ms, not ",
+                              options_.peer_timeout.count());
+  }
+  return absl::OkStatus();
+}
+
+void UcxLinks::TakeHello(const Message& message) {
+  UcxHello hello;
+  std::string refusal;
+  bool ours = false;
+  if (message.data.size() < sizeof(hello)) {
+    refusal = absl::StrCat("a hello has ", sizeof(hello), " bytes, not ", message.data.size());
+  } else {
+    std::memcpy(&hello, message.data.data(), sizeof(hello));
+    const bool expected =
+        hello.from >= 0 && hello.from < static_cast<int>(peers_.size()) && peers_[hello.from].here;
+    ours = expected && SameDigest(hello.proof, HelloProof(PairOf(WorkerId(hello.from), self_)));
+    if (hello.magic != kUcxMagic) {
+      refusal = "it is no hello of ringzero";
+    } else if (hello.version != kUcxVersion) {
+      refusal = absl::StrCat("it speaks version ", hello.version, " of the protocol, worker ",
+                             self_.value, " version ", kUcxVersion);
+    } else if (!ours) {
+      refusal = "it does not know this job's secret";
+    }
+  }
+  if (refusal.empty()) {
+    const absl::Status checked = CheckHello(hello);
+    if (!checked.ok()) refusal = std::string(checked.message());
+  }
+  if (refusal.empty()) {
+    Peer& peer = peers_[hello.from];
+    if (std::exchange(peer.greeted, true)) return;  // said twice
+    peer.heard = true;
+    return;
+  }
+  if (message.reply != nullptr) {
+    UcxHeader header;
+    header.type = UcxType::kRefusal;
+    header.tag = hello.nonce;
+    header.from = static_cast<uint16_t>(self_.value);
+    std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
+    bytes += refusal.substr(0, kMostRefusalBytes);
+    worker_->Reply(message.reply, std::as_bytes(std::span(bytes.data(), bytes.size())));
+  }
+  // A stranger is sent away; one of this job who does not fit is an error of all.
+  if (ours) {
+    mailbox_->Fail(
+        FailedPrecondition("worker ", hello.from, " said hello over ucx, but ", refusal));
+  }
+}
+
+void UcxLinks::TakeRefusal(const Message& message, const UcxHeader& header) {
+  for (Peer& peer : peers_) {
+    if (!peer.here || peer.nonce != header.tag || peer.greeted) continue;
+    mailbox_->Fail(absl::PermissionDeniedError(
+        absl::StrCat("whoever answers at worker ", peer.worker.value,
+                     "'s address refused our hello: worker ", self_.value, ": ",
+                     TextOf(message.header.subspan(sizeof(header))).substr(0, kMostRefusalBytes))));
+    return;
+  }
+}
+
+absl::Status UcxLinks::Take(Peer& peer, const UcxHeader& header, std::span<const std::byte> data) {
+  if (data.size() > std::max(kMaxTextBytes, kUcxSmallBytes)) {
+    return Internal("it has ", data.size(), " bytes");
+  }
+  switch (header.type) {
+    case UcxType::kHeartbeat: return absl::OkStatus();
+    case UcxType::kAbort: {
+      const bool known = header.code > 0 && header.code <= 16;
+      mailbox_->OnNote(peer.worker, {.kind = Note::Kind::kAbort,
+                                     .code = known ? static_cast<absl::StatusCode>(header.code)
+                                                   : absl::StatusCode::kUnknown,
+                                     .text = TextOf(data)});
+      return absl::OkStatus();
+    }
+    case UcxType::kGoodbye:
+      peer.goodbye_came = true;
+      TakeLastWords(peer);
+      return absl::OkStatus();
+    case UcxType::kQuestion:
+    case UcxType::kAnswer:
+      mailbox_->OnNote(
+          peer.worker,
+          {.kind = header.type == UcxType::kQuestion ? Note::Kind::kQuestion : Note::Kind::kAnswer,
+           .number = header.tag,
+           .text = TextOf(data)});
+      return absl::OkStatus();
+    case UcxType::kFarewell:
+      peer.farewell_came = true;
+      if (header.code == 0) peer.offered = 0;  // it will not send what it offered
+      TakeLastWords(peer);
+      return absl::OkStatus();
+    case UcxType::kFarewellSeen: peer.farewell_seen = true; return absl::OkStatus();
+    default: return absl::InternalError("its type is unknown");
+  }
+}
+
+void UcxLinks::TakeLastWords(Peer& peer) {
+  if (peer.offered > 0) return;  // first what was sent before them
+  if (peer.goodbye_came && !std::exchange(peer.goodbye_told, true)) {
+    mailbox_->OnNote(peer.worker, {.kind = Note::Kind::kGoodbye});
+  }
+  if (!peer.farewell_came || peer.gone) return;
+  SendControl(peer, UcxType::kFarewellSeen);
+  peer.gone = true;
+  clean_up_due_ = true;
+  mailbox_->OnDisconnect(peer.worker);
 }
 
 }  // namespace ringzero

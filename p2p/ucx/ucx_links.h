@@ -13,6 +13,8 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,13 +22,28 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "p2p/awake_clock.h"
+#include "p2p/deadline.h"
+#include "p2p/heartbeat.h"
 #include "p2p/mailbox.h"
+#include "p2p/rendezvous/rendezvous.h"
 #include "p2p/ucx/ucx_packet.h"
-#include "p2p/ucx/ucx_port.h"
 #include "p2p/ucx/ucx_worker.h"
+#include "p2p/unique_fd.h"
 
 namespace ringzero {
+
+struct UcxPortOptions {
+  JobSeat seat;
+  std::vector<WorkerId> peers;          // whom this port reaches; itself is always reached
+  std::vector<WorkerId> elsewhere;      // of these the ones on other hosts
+  std::vector<std::string> interfaces;  // as UcxOptions::interfaces
+  std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);
+  ProgressMode progress = ProgressMode::kThread;
+  MemoryKind memory = MemoryKind::kHost;
+  std::shared_ptr<PulseBoard> board;  // of this host's workers; may be null
+  std::vector<UniqueFd> sockets;      // as UcxOptions::sockets
+  UcxSettings settings;
+};
 
 class UcxLinks final : public UcxListener {
  public:
@@ -37,17 +54,10 @@ class UcxLinks final : public UcxListener {
   void Begin(Mailbox* mailbox, UcxWorker* worker, std::vector<std::string> nonces);
   void SayHello();
 
-  // Wire's words; Fetch is its Move.
+  // As Wire has them; Fetch is its Move.
   bool SendBlock(WorkerId to, const BlockMessage& message);
   bool Fetch(WorkerId from, const BlockMessage& message, std::span<std::byte> block);
-  struct Text {
-    UcxType type = UcxType::kAbort;
-    uint64_t number = 0;
-    int32_t code = 0;
-    std::string text;
-  };
-  void SendText(WorkerId to, Text text);
-  void SendGoodbye(WorkerId to);
+  void SendNote(WorkerId to, Note note);
 
   // Tells the mailbox of the blocks that have been filled, or have left: without its lock.
   void TellDone();
@@ -91,8 +101,12 @@ class UcxLinks final : public UcxListener {
   // Something is being fetched still.
   bool Fetching() const { return fetches_under_way_ > 0; }
 
-  const std::string& Lanes(WorkerId peer) const { return peers_[peer.value].lanes; }
   void ReadLanes();
+  // What it read last. Any thread.
+  std::string Lanes(WorkerId peer) const {
+    const std::lock_guard<std::mutex> lock(lanes_mutex_);
+    return peers_[peer.value].lanes;
+  }
 
   bool OnMessage(const Message& message) override;
   void OnDone(UcxOperation& operation, const absl::Status& status, size_t bytes) override;
@@ -131,8 +145,8 @@ class UcxLinks final : public UcxListener {
     std::vector<void*> offers;  // of those, the ones that are not being fetched yet
     uint64_t pass_out = 0, pass_in = 0, nonce = 0;
     std::array<uint32_t, kMaxMessageKinds> next{};  // by kind: behind the last message from it
-    std::string lanes;
-    bool lanes_settled = false;  // the same at two looks
+    std::string lanes;                              // lanes_mutex_ held, to be written
+    bool lanes_settled = false;                     // the same at two looks
   };
 
   struct Suspicion {
@@ -150,16 +164,16 @@ class UcxLinks final : public UcxListener {
   }
   void Suspect(const Peer& peer, const absl::Status& why);
   void AddOperation();
-  Operation& TakeOperation(Operation::Kind kind, WorkerId peer);
+  // With a header to that peer.
+  Operation& TakeOperation(Operation::Kind kind, const Peer& peer, UcxType type);
   void FreeOperation(Operation& operation);
-  UcxHeader HeaderTo(const Peer& peer, UcxType type) const;
-  void SendOperation(Peer& peer, Operation& operation, std::span<const std::byte> data);
-  void SendControl(Peer& peer, UcxType type);
+  void SendOperation(Peer& peer, Operation& operation);  // with its text
+  void SendControl(Peer& peer, UcxType type, int32_t code = 0);
   void SendHeartbeat(Peer& peer);
   void SayDueGoodbye(Peer& peer);
 
   absl::Status Take(Peer& peer, const UcxHeader& header, std::span<const std::byte> data);
-  void TakeHello(const Message& message, const UcxHeader& header);
+  void TakeHello(const Message& message);
   absl::Status CheckHello(const UcxHello& hello) const;
   void TakeRefusal(const Message& message, const UcxHeader& header);
   absl::StatusOr<bool> TakeBlock(Peer& peer, const UcxHeader& header, const Message& message);
@@ -172,6 +186,7 @@ class UcxLinks final : public UcxListener {
   UcxWorker* worker_ = nullptr;
   std::vector<std::string> nonces_;  // by worker
   std::vector<Peer> peers_;          // by worker
+  mutable std::mutex lanes_mutex_;
   std::deque<Operation> operations_;
   std::vector<Operation*> free_operations_;
   std::vector<Ended> ended_;  // the mailbox is to be told of

@@ -57,6 +57,7 @@ struct UcxHeader {
   uint8_t kind = 0;
   int32_t code = 0;
   uint32_t unused = 0;
+  bool operator==(const UcxHeader&) const = default;
 };
 static_assert(sizeof(UcxHeader) == 40 && std::is_trivially_copyable_v<UcxHeader>);
 

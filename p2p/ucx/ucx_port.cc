@@ -1,32 +1,23 @@
 // The queue into the message thread, the thread, its clock, and how it ends.
 #include "p2p/ucx/ucx_port.h"
 
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <condition_variable>
 #include <cstring>
-#include <mutex>
-#include <optional>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/system_names.h"
-#include "p2p/deadline.h"
 #include "p2p/failure.h"
 #include "p2p/random_bytes.h"
-#include "p2p/ucx/ucx_links.h"
 
 namespace ringzero {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kFarewellLimit(1);    // for last words and their answers
 constexpr int kIdleTurns = 32;                       // before the message thread goes to sleep
 constexpr std::chrono::milliseconds kSocketLook(1);  // at sockets, while the thread does not sleep
@@ -34,7 +25,7 @@ constexpr uint64_t kStepsPerLook = 16;               // at the clock
 constexpr int kLooksPerTurn = 4;
 constexpr int kProgressPerTurn = 16;     // large payloads go on and on
 constexpr size_t kCommandsPerPeer = 64;  // so many wait without growth
-constexpr size_t kSockets = 2;           // where they begin in Port::events_
+constexpr size_t kSockets = 2;           // where they begin in UcxPort::events_
 
 // Where a worker's address lies: for those of its host, or for those of other hosts.
 enum class AddressFor { kHost, kNetwork };
@@ -44,129 +35,41 @@ std::string AddressKey(WorkerId worker, AddressFor whom) {
 
 std::string AddressHeader() { return absl::StrCat("ringzero ucx ", kUcxVersion, "\n"); }
 
-struct Command {
-  enum class Kind { kBlock, kFetch, kText, kGoodbye };
-  Kind kind = Kind::kText;
-  WorkerId worker;
-  UcxLinks::Text text;        // kText
-  BlockMessage block;         // kBlock, kFetch
-  std::span<std::byte> into;  // kFetch
-};
+thread_local const UcxPort* running_callbacks_of = nullptr;  // on the message thread
 
-class Port;
-thread_local const Port* running_callbacks_of = nullptr;  // on the message thread
+}  // namespace
 
-class Port final : public UcxPort {
- public:
-  Port(UcxPortOptions options, UniqueFd wake)
-      : sockets_(std::move(options.sockets)),
-        options_(std::move(options)),
-        wake_(std::move(wake)),
-        links_(options_),
-        hello_deadline_(options_.seat.join_limit) {
-    WatchSockets();
-  }
-  ~Port() override { Stop(); }
+UcxPort::UcxPort(UcxPortOptions options, UniqueFd wake)
+    : sockets_(std::move(options.sockets)),
+      options_(std::move(options)),
+      wake_(std::move(wake)),
+      links_(options_),
+      hello_deadline_(options_.seat.join_limit) {
+  WatchSockets();
+}
 
-  absl::Status OpenWorker();
-  absl::Status Register(std::span<std::byte> memory) override { return worker_->Register(memory); }
-  absl::Status Join() override;
-  void Start(Mailbox& mailbox) override;
-  absl::Status Meet() override;
-  bool met() const override { return met_; }
-  bool Poll() override;
-  void Stop() override;
-  std::string LinkTo(WorkerId to) const override;
+bool UcxPort::SendBlock(WorkerId to, const BlockMessage& message) {
+  if (MaySendAtOnce(to)) return links_.SendBlock(to, message);
+  Push({.kind = Command::Kind::kBlock, .worker = to, .block = message});
+  return false;
+}
 
-  bool SendBlock(WorkerId to, const BlockMessage& message) override {
-    if (MaySendAtOnce(to)) return links_.SendBlock(to, message);
-    Push({.kind = Command::Kind::kBlock, .worker = to, .block = message});
-    return false;
-  }
-  bool Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) override {
-    if (running_callbacks_of == this) return links_.Fetch(from, message, block);
-    Push({.kind = Command::Kind::kFetch, .worker = from, .block = message, .into = block});
-    return false;
-  }
-  void SendAbort(WorkerId to, const absl::Status& why) override {
-    PushText(to, {.type = UcxType::kAbort,
-                  .code = static_cast<int32_t>(why.code()),
-                  .text = std::string(why.message().substr(0, kMaxTextBytes))});
-  }
-  void SendGoodbye(WorkerId to) override { Push({.kind = Command::Kind::kGoodbye, .worker = to}); }
-  void SendQuestion(WorkerId to, uint64_t number, const std::string& question) override {
-    PushText(to, {.type = UcxType::kQuestion, .number = number, .text = question});
-  }
-  void SendAnswer(WorkerId to, uint64_t number, const std::string& answer) override {
-    PushText(to, {.type = UcxType::kAnswer, .number = number, .text = answer});
-  }
-  void Wake() override {
-    callbacks_due_.store(true);
-    Rouse();
-  }
+bool UcxPort::Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) {
+  if (running_callbacks_of == this) return links_.Fetch(from, message, block);
+  Push({.kind = Command::Kind::kFetch, .worker = from, .block = message, .into = block});
+  return false;
+}
 
- private:
-  bool MaySendAtOnce(WorkerId to) const;
-  void Push(Command command);
-  void PushText(WorkerId to, UcxLinks::Text text) {
-    Push({.kind = Command::Kind::kText, .worker = to, .text = std::move(text)});
-  }
-  void Rouse();
-  bool RunCommands();
-  void Run(Command& command);
-  bool Move();
-  bool Turn();
-  void Look();
-  void CheckMet();
-  void CheckHellos();
-  void CheckPulses(Clock::time_point now);
-  void WatchSockets();
-  void CheckSockets(Clock::time_point now);
-  void TakeHangUps();
-  void ReadLanes();
-  void RunThread();
-  void Sleep();
-  void Finish();
+void UcxPort::SendNote(WorkerId to, Note note) {
+  Push({.kind = Command::Kind::kNote, .worker = to, .note = std::move(note)});
+}
 
-  std::vector<UniqueFd> sockets_;
-  const UcxPortOptions options_;  // without sockets
-  const UniqueFd wake_;
-  Mailbox* mailbox_ = nullptr;
-  std::vector<std::string> nonces_;  // by worker; until Start
+void UcxPort::Wake() {
+  callbacks_due_.store(true);
+  Rouse();
+}
 
-  std::mutex mutex_;  // a leaf: nothing is called with it held
-  std::vector<Command> commands_;
-  bool open_ = true;
-  std::atomic<bool> has_commands_{false};  // changed with mutex_ held; read by the message thread
-  std::atomic<bool> sends_wait_{false};    // among commands_; changed with mutex_ held
-  std::atomic<bool> asleep_{false};
-  std::atomic<bool> callbacks_due_{false};
-  std::atomic<bool> stopping_{false};
-  mutable std::mutex lanes_mutex_;
-  std::vector<std::string> lanes_;
-  std::condition_variable met_changed_;
-  std::atomic<bool> met_{false};
-
-  // The message thread's, or Poll's.
-  std::vector<Command> running_;
-  UcxLinks links_;
-  std::unique_ptr<UcxWorker> worker_;  // after links_: it tells them things until its end
-  std::shared_ptr<PulseBoard> heard_;  // a board of our own: when messages of each came
-  std::optional<Heartbeat> pulses_;    // of those on the host's board
-  std::optional<Heartbeat> messages_;  // of the others
-  // What the thread sleeps on: wake_, UCX's own descriptor, and each socket; a closed one is -1.
-  std::vector<pollfd> events_;
-  std::vector<WorkerId> watched_;  // behind events_[kSockets], …
-  Clock::time_point sockets_seen_;
-  Deadline hello_deadline_;
-  bool hellos_missed_ = false;
-  uint64_t steps_ = 0;      // turns, and steps of large payloads
-  uint64_t next_look_ = 0;  // the step after which Look is due
-  int idle_turns_ = 0;
-  std::thread thread_;
-};
-
-absl::Status Port::OpenWorker() {
+absl::Status UcxPort::OpenWorker() {
   RZ_ASSIGN_OR_RETURN(
       worker_,
       UcxWorker::Create({.peers = options_.seat.workers,
@@ -192,7 +95,7 @@ absl::Status Port::OpenWorker() {
                               header + worker_->address());
 }
 
-absl::Status Port::Join() {
+absl::Status UcxPort::Join() {
   hello_deadline_ = Deadline(options_.seat.join_limit);
   for (const WorkerId peer : options_.peers) {
     if (peer == options_.seat.self) continue;
@@ -219,14 +122,13 @@ absl::Status Port::Join() {
   return absl::OkStatus();
 }
 
-void Port::Start(Mailbox& mailbox) {
+void UcxPort::Start(Mailbox& mailbox) {
   mailbox_ = &mailbox;
-  lanes_.resize(static_cast<size_t>(options_.seat.workers));
-  for (auto* each : {&commands_, &running_}) each->reserve(kCommandsPerPeer * lanes_.size());
+  for (auto* each : {&commands_, &running_}) each->reserve(kCommandsPerPeer * nonces_.size());
   const WorkerId self = options_.seat.self;
-  messages_.emplace(self, heard_, HeartbeatOptions{options_.peer_timeout});
+  messages_.emplace(self, heard_, options_.peer_timeout);
   if (options_.board) {
-    pulses_.emplace(self, options_.board, HeartbeatOptions{options_.peer_timeout});
+    pulses_.emplace(self, options_.board, options_.peer_timeout);
   }
   links_.Begin(mailbox_, worker_.get(), std::move(nonces_));
   links_.SayHello();
@@ -234,28 +136,28 @@ void Port::Start(Mailbox& mailbox) {
     thread_ = NamedThread("rz-messages", [this] { RunThread(); });
 }
 
-absl::Status Port::Meet() {
+absl::Status UcxPort::Meet() {
   while (!met_) {
     if (options_.progress == ProgressMode::kCaller) {
-      if (!Poll()) std::this_thread::yield();
+      if (!mailbox_->Poll()) std::this_thread::yield();  // a peer may wait for our other port
       continue;
     }
-    std::unique_lock<std::mutex> lock(lanes_mutex_);
+    std::unique_lock<std::mutex> lock(met_mutex_);
     met_changed_.wait(lock, [this] { return met_.load(); });
   }
   return mailbox_->status();
 }
 
 // Met: all hellos have come and ours have left, or that will never be.
-void Port::CheckMet() {
+void UcxPort::CheckMet() {
   if (met_ || (!links_.Met() && mailbox_->status().ok())) return;
-  ReadLanes();
-  const std::lock_guard<std::mutex> lock(lanes_mutex_);
+  links_.ReadLanes();
+  const std::lock_guard<std::mutex> lock(met_mutex_);
   met_ = true;
   met_changed_.notify_all();
 }
 
-void Port::Push(Command command) {
+void UcxPort::Push(Command command) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!open_) return;
@@ -266,14 +168,14 @@ void Port::Push(Command command) {
   Rouse();
 }
 
-void Port::Rouse() {
+void UcxPort::Rouse() {
   if (!asleep_.load()) return;
   const uint64_t one = 1;
   // Fails only when the counter is full, and then it is readable anyway.
   (void)!write(wake_.get(), &one, sizeof(one));
 }
 
-void Port::Run(Command& command) {
+void UcxPort::Run(Command& command) {
   switch (command.kind) {
     case Command::Kind::kBlock:
       if (!links_.SendBlock(command.worker, command.block)) return;
@@ -281,12 +183,11 @@ void Port::Run(Command& command) {
     case Command::Kind::kFetch:
       if (!links_.Fetch(command.worker, command.block, command.into)) return;
       return mailbox_->OnMoved(command.worker, command.block.key.kind, command.block.number);
-    case Command::Kind::kText: return links_.SendText(command.worker, std::move(command.text));
-    case Command::Kind::kGoodbye: return links_.SendGoodbye(command.worker);
+    case Command::Kind::kNote: return links_.SendNote(command.worker, std::move(command.note));
   }
 }
 
-bool Port::RunCommands() {
+bool UcxPort::RunCommands() {
   if (!has_commands_.load(std::memory_order_acquire)) return false;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -302,13 +203,13 @@ bool Port::RunCommands() {
 // What a callback sends leaves at once, unless what was sent before still waits: this is the
 // message thread, between two words. The mailbox' lock is held, which a message to another worker
 // needs not.
-bool Port::MaySendAtOnce(WorkerId to) const {
+bool UcxPort::MaySendAtOnce(WorkerId to) const {
   return running_callbacks_of == this && to != options_.seat.self && !sends_wait_.load();
 }
 
 // Messages, until there is something to tell: the next step may fetch a large payload, which takes
 // as long as all the telling.
-bool Port::Move() {
+bool UcxPort::Move() {
   int looks = kLooksPerTurn;  // most of a turn without news is spent looking for them
   while (!worker_->Progress()) {
     if (--looks == 0) return false;
@@ -324,7 +225,7 @@ bool Port::Move() {
   return true;
 }
 
-bool Port::Turn() {
+bool UcxPort::Turn() {
   bool any = RunCommands();
   if (Move()) any = true;
   links_.TellDone();
@@ -343,7 +244,7 @@ bool Port::Turn() {
   return any;
 }
 
-void Port::Look() {
+void UcxPort::Look() {
   next_look_ = steps_ + kStepsPerLook;
   const Clock::time_point now = Clock::now();
   CheckHellos();
@@ -353,7 +254,7 @@ void Port::Look() {
   links_.CleanUp();  // before the thread sleeps
 }
 
-void Port::WatchSockets() {
+void UcxPort::WatchSockets() {
   events_ = {{wake_.get(), POLLIN, 0}, {-1, POLLIN, 0}};
   for (size_t w = 0; w < sockets_.size(); ++w) {
     if (!sockets_[w]) continue;
@@ -362,13 +263,13 @@ void Port::WatchSockets() {
   }
 }
 
-void Port::CheckSockets(Clock::time_point now) {
+void UcxPort::CheckSockets(Clock::time_point now) {
   if (watched_.empty() || now - sockets_seen_ < kSocketLook) return;
   sockets_seen_ = now;
   if (poll(events_.data() + kSockets, watched_.size(), 0) > 0) TakeHangUps();
 }
 
-void Port::TakeHangUps() {
+void UcxPort::TakeHangUps() {
   for (size_t i = 0; i < watched_.size(); ++i) {
     pollfd& socket = events_[kSockets + i];
     if (socket.revents == 0) continue;
@@ -380,7 +281,7 @@ void Port::TakeHangUps() {
   }
 }
 
-void Port::CheckHellos() {
+void UcxPort::CheckHellos() {
   if (hellos_missed_ || met_) return;
   const absl::Status lost = options_.seat.rendezvous->status();
   if (lost.ok() && !hello_deadline_.over()) return;
@@ -393,7 +294,7 @@ void Port::CheckHellos() {
                    options_.seat.join_limit.count(), " ms")));
 }
 
-void Port::CheckPulses(Clock::time_point now) {
+void UcxPort::CheckPulses(Clock::time_point now) {
   const auto on_board = [this](WorkerId worker) {
     return options_.board && options_.board->LastBeat(worker).has_value();
   };
@@ -410,31 +311,24 @@ void Port::CheckPulses(Clock::time_point now) {
   if (now < messages_->next()) return;
   tell(messages_->Tick(now));
   links_.SendHeartbeats([&](WorkerId worker) { return !on_board(worker); });
-  ReadLanes();
-}
-
-void Port::ReadLanes() {
   links_.ReadLanes();
-  const std::lock_guard<std::mutex> lock(lanes_mutex_);
-  for (size_t w = 0; w < lanes_.size(); ++w) lanes_[w] = links_.Lanes(WorkerId(w));
 }
 
-std::string Port::LinkTo(WorkerId to) const {
+std::string UcxPort::LinkTo(WorkerId to) const {
   if (to == options_.seat.self) return "self";
-  const std::lock_guard<std::mutex> lock(lanes_mutex_);
-  const auto w = static_cast<size_t>(to.value);
-  if (w >= lanes_.size() || lanes_[w].empty()) return "not connected";
-  return "ucx " + lanes_[w];
+  if (to.value < 0 || to.value >= options_.seat.workers) return "not connected";
+  const std::string lanes = links_.Lanes(to);
+  return lanes.empty() ? "not connected" : "ucx " + lanes;
 }
 
-bool Port::Poll() {
+bool UcxPort::Poll() {
   if (options_.progress != ProgressMode::kCaller || mailbox_ == nullptr) return false;
   const bool any = Turn();
   if (steps_ >= next_look_) Look();
   return any;
 }
 
-void Port::RunThread() {
+void UcxPort::RunThread() {
   while (!stopping_) {
     Turn();
     if (steps_ >= next_look_) Look();
@@ -442,7 +336,7 @@ void Port::RunThread() {
   }
 }
 
-void Port::Sleep() {
+void UcxPort::Sleep() {
   asleep_.store(true);
   bool work = callbacks_due_.load() || stopping_;
   if (!work) {
@@ -468,7 +362,7 @@ void Port::Sleep() {
   Look();
 }
 
-void Port::Finish() {
+void UcxPort::Finish() {
   // What was said before a goodbye gets there; a job that failed only says why.
   const bool failed = !mailbox_->status().ok();
   const Deadline drained(failed ? kFarewellLimit : kDrainLimit);
@@ -484,7 +378,7 @@ void Port::Finish() {
   }
 }
 
-void Port::Stop() {
+void UcxPort::Stop() {
   stopping_ = true;
   Rouse();
   if (thread_.joinable()) thread_.join();
@@ -506,16 +400,20 @@ void Port::Stop() {
   mailbox_ = nullptr;
 }
 
-}  // namespace
-
-absl::StatusOr<std::shared_ptr<UcxPort>> UcxPort::Open(UcxPortOptions options) {
-  RZ_RETURN_IF_ERROR(CheckSeat(options.seat));
+absl::StatusOr<std::unique_ptr<UcxPort>> UcxPort::Open(UcxPortOptions options) {
+  const JobSeat& seat = options.seat;
+  if (seat.workers < 1 || seat.self.value < 0 || seat.self.value >= seat.workers ||
+      seat.workers > 65535 || seat.rendezvous == nullptr) {
+    return InvalidArgument(
+        "ucx: worker ", seat.self.value, " of ", seat.workers,
+        seat.rendezvous == nullptr ? " has no rendezvous" : " is no seat in a job");
+  }
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake) {
     return absl::ResourceExhaustedError(
         absl::StrCat("cannot make an eventfd: ", std::strerror(errno)));
   }
-  auto port = std::make_shared<Port>(std::move(options), std::move(wake));
+  auto port = std::make_unique<UcxPort>(std::move(options), std::move(wake));
   RZ_RETURN_IF_ERROR(port->OpenWorker());
   return port;
 }

@@ -1,45 +1,91 @@
-// Two arenas, a mailbox and one port for all peers; what all transports with such a port need.
+// A mailbox and a port for all peers; or a port for this host's and one for the others, with a wire
+// that chooses between the two.
 #include "p2p/ucx/ucx_transport.h"
 
-#include <array>
-#include <thread>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/status.h"
-#include "p2p/deadline.h"
-#include "p2p/mailbox_transport.h"
-#include "p2p/nccl/nccl_memory.h"
+#include "p2p/mailbox.h"
+#include "p2p/nccl/nccl_lane.h"
+#include "p2p/shm/shm_transport.h"
+#include "p2p/shm/shm_wire.h"
 #include "p2p/ucx/ucx_port.h"
 
 namespace ringzero {
 namespace {
 
-struct UcxParts {
-  ProgressMode progress;
-  Arenas arenas;                  // before the port: UCX lets go of memory only at its end
-  std::shared_ptr<UcxPort> port;  // shared with the mailbox
-  std::shared_ptr<Mailbox> mailbox;
-};
-
-class UcxTransport final : public MailboxTransport {
+// Workers of this host, this worker among them: over `here`; all others over `there`.
+class MixedWire final : public Wire {
  public:
-  explicit UcxTransport(UcxParts parts)
-      : MailboxTransport(std::move(parts.mailbox), parts.arenas), parts_(std::move(parts)) {
-    parts_.port->Start(mailbox());
+  MixedWire(int workers, Wire& there, std::unique_ptr<ShmWire> here)
+      : there_(there), here_(std::move(here)), is_here_(static_cast<size_t>(workers), false) {
+    for (const WorkerId member : here_->members()) is_here_[member.value] = true;
   }
 
-  absl::Status Meet() { return parts_.port->Meet(); }
+  bool IsHere(WorkerId worker) const { return is_here_[worker.value]; }
+  ShmWire& here() { return *here_; }
 
-  ~UcxTransport() override {
-    ShutDown(mailbox(), parts_.progress, [this] { return Poll(); });
-    parts_.port->Stop();
+  bool SendBlock(WorkerId to, const BlockMessage& message) override {
+    return To(to).SendBlock(to, message);
   }
-
-  std::string name() const override { return "ucx"; }
-  std::string LinkTo(WorkerId to) const override { return parts_.port->LinkTo(to); }
-  bool Poll() override { return parts_.port->Poll(); }
+  bool Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) override {
+    return To(from).Move(from, message, block);
+  }
+  void SendNote(WorkerId to, Note note) override { To(to).SendNote(to, std::move(note)); }
+  // One of the two threads runs the callbacks: the one that has messages.
+  void Wake() override { here_->members().size() > 1 ? here_->Wake() : there_.Wake(); }
 
  private:
-  const UcxParts parts_;  // without the mailbox, which the base has
+  Wire& To(WorkerId worker) const { return IsHere(worker) ? *here_ : there_; }
+
+  Wire& there_;
+  const std::unique_ptr<ShmWire> here_;
+  std::vector<bool> is_here_;  // by worker
+};
+
+class UcxTransport final : public Mailbox {
+ public:
+  UcxTransport(Parts parts, std::unique_ptr<UcxPort> there,
+               std::unique_ptr<MixedWire> mixed = nullptr)
+      : Mailbox(std::move(parts)), there_(std::move(there)), mixed_(std::move(mixed)) {}
+
+  ~UcxTransport() override {
+    ShutDown();
+    there_->Stop();
+    if (here_ != nullptr) here_->Stop();
+  }
+
+  // With a MixedWire, before Meet.
+  absl::Status OpenHere(ShmEndpoint endpoint, const ShmArenas& memory,
+                        std::chrono::milliseconds peer_timeout) {
+    RZ_ASSIGN_OR_RETURN(here_, ShmPort::Create(std::move(endpoint), {.mailbox = *this,
+                                                                     .wire = mixed_->here(),
+                                                                     .arenas = memory,
+                                                                     .peer_timeout = peer_timeout,
+                                                                     .progress = progress()}));
+    return absl::OkStatus();
+  }
+  absl::Status Meet() {
+    there_->Start(*this);
+    return there_->Meet();
+  }
+
+  std::string name() const override { return mixed_ == nullptr ? "ucx" : "shm+ucx"; }
+  std::string LinkTo(WorkerId to) const override {
+    if (to == self()) return "self";
+    return mixed_ != nullptr && mixed_->IsHere(to) ? "shm" : there_->LinkTo(to);
+  }
+  bool Poll() override {
+    const bool here = here_ != nullptr && here_->Poll();
+    return there_->Poll() || here;
+  }
+
+ private:
+  const std::unique_ptr<UcxPort> there_;
+  const std::unique_ptr<MixedWire> mixed_;  // null: all peers are reached over `there_`
+  std::unique_ptr<ShmPort> here_;           // likewise
 };
 
 absl::StatusOr<PayloadMemory> MemoryFor(MemoryKind kind, PayloadMemory given) {
@@ -53,52 +99,79 @@ absl::StatusOr<PayloadMemory> MemoryFor(MemoryKind kind, PayloadMemory given) {
   return absl::InvalidArgumentError("ucx: the memory given is of another kind than asked for");
 }
 
+UcxPortOptions PortOptions(const JobSeat& seat, const TransportOptions& options, UcxOptions ucx) {
+  return {.seat = seat,
+          .elsewhere = std::move(ucx.elsewhere),
+          .interfaces = std::move(ucx.interfaces),
+          .peer_timeout = options.peer_timeout,
+          .progress = options.progress,
+          .memory = options.memory,
+          .board = std::move(ucx.board),
+          .sockets = std::move(ucx.sockets),
+          .settings = std::move(ucx.settings)};
+}
+
+absl::Status Register(const Arenas& arenas, UcxPort& port) {
+  for (const std::shared_ptr<Arena>& arena : arenas) {
+    RZ_RETURN_IF_ERROR(port.Register(arena->memory()));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
-
-absl::Status CheckSeat(const JobSeat& seat) {
-  if (seat.workers >= 1 && seat.self.value >= 0 && seat.self.value < seat.workers &&
-      seat.workers <= 65535 && seat.rendezvous != nullptr) {
-    return absl::OkStatus();
-  }
-  return InvalidArgument(
-      "ucx: worker ", seat.self.value, " of ", seat.workers,
-      seat.rendezvous == nullptr ? " has no rendezvous" : " is no seat in a job");
-}
-
-void ShutDown(Mailbox& mailbox, ProgressMode progress, const std::function<bool()>& poll) {
-  if (progress == ProgressMode::kThread) return mailbox.Shutdown(kDrainLimit);
-  const Deadline until(kDrainLimit);
-  while (mailbox.waits_to_leave() && !until.over()) {
-    if (!poll()) std::this_thread::yield();
-  }
-  mailbox.Shutdown(std::chrono::milliseconds(0));
-}
 
 absl::StatusOr<std::unique_ptr<Transport>> CreateUcxTransport(const JobSeat& seat,
                                                               const TransportOptions& options,
                                                               UcxOptions ucx) {
   RZ_RETURN_IF_ERROR(CheckPeerTimeout(options));
-  UcxPortOptions port_options = {.seat = seat,
-                                 .elsewhere = std::move(ucx.elsewhere),
-                                 .interfaces = std::move(ucx.interfaces),
-                                 .peer_timeout = options.peer_timeout,
-                                 .progress = options.progress,
-                                 .memory = options.memory,
-                                 .board = std::move(ucx.board),
-                                 .sockets = std::move(ucx.sockets),
-                                 .settings = std::move(ucx.settings)};
+  const PayloadMemory given = std::move(ucx.memory);
+  UcxPortOptions port_options = PortOptions(seat, options, std::move(ucx));
   for (int w = 0; w < seat.workers; ++w) port_options.peers.push_back(WorkerId(w));
-  UcxParts parts = {.progress = options.progress};
-  RZ_ASSIGN_OR_RETURN(parts.port, UcxPort::Open(std::move(port_options)));
-  RZ_ASSIGN_OR_RETURN(const PayloadMemory memory, MemoryFor(options.memory, std::move(ucx.memory)));
-  RZ_ASSIGN_OR_RETURN(parts.arenas, MakeArenas(seat.self, memory, options));
-  for (const std::shared_ptr<Arena>& arena : parts.arenas) {
-    RZ_RETURN_IF_ERROR(parts.port->Register(arena->memory()));
+  Arenas arenas;  // outlive the port: UCX lets go of them at its end
+  RZ_ASSIGN_OR_RETURN(std::unique_ptr<UcxPort> port, UcxPort::Open(std::move(port_options)));
+  RZ_ASSIGN_OR_RETURN(const PayloadMemory memory, MemoryFor(options.memory, given));
+  RZ_ASSIGN_OR_RETURN(arenas, MakeArenas(seat.self, memory, options));
+  RZ_RETURN_IF_ERROR(Register(arenas, *port));
+  RZ_RETURN_IF_ERROR(port->Join());
+  Mailbox::Parts parts = {seat.self, seat.workers, options, arenas, *port};
+  auto transport = std::make_unique<UcxTransport>(std::move(parts), std::move(port));
+  RZ_RETURN_IF_ERROR(transport->Meet());
+  return transport;
+}
+
+absl::StatusOr<std::unique_ptr<Transport>> CreateMixedTransport(const JobSeat& seat,
+                                                                ShmEndpoint endpoint,
+                                                                const TransportOptions& options,
+                                                                const UcxOptions& ucx) {
+  RZ_RETURN_IF_ERROR(CheckPeerTimeout(options));
+  if (options.memory != MemoryKind::kHost) {
+    return absl::InvalidArgumentError(
+        "shared memory with ucx carries memory of the hosts, not of a GPU");
   }
-  RZ_RETURN_IF_ERROR(parts.port->Join());
-  parts.mailbox =
-      std::make_shared<Mailbox>(seat.self, seat.workers, options.on_failure, parts.port);
-  auto transport = std::make_unique<UcxTransport>(std::move(parts));
+  if (endpoint.self != seat.self || endpoint.sockets.size() != static_cast<size_t>(seat.workers)) {
+    return InvalidArgument("an endpoint of worker ", endpoint.self.value, " of ",
+                           endpoint.sockets.size(), " for the seat of worker ", seat.self.value,
+                           " of ", seat.workers);
+  }
+  UcxPortOptions port_options =
+      PortOptions(seat, options, {.interfaces = ucx.interfaces, .settings = ucx.settings});
+  for (int w = 0; w < seat.workers; ++w) {
+    if (w != seat.self.value && !endpoint.sockets[w]) port_options.peers.push_back(WorkerId(w));
+  }
+  port_options.elsewhere = port_options.peers;
+  Arenas arenas;  // outlive the port, as above
+  RZ_ASSIGN_OR_RETURN(std::unique_ptr<UcxPort> there, UcxPort::Open(std::move(port_options)));
+  RZ_ASSIGN_OR_RETURN(const ShmArenas memory, MakeShmArenas(seat.self, options));
+  arenas = {memory[0].arena, memory[1].arena};
+  RZ_RETURN_IF_ERROR(Register(arenas, *there));
+  RZ_RETURN_IF_ERROR(there->Join());
+  auto mixed = std::make_unique<MixedWire>(
+      seat.workers, *there,
+      std::make_unique<ShmWire>(seat.self, endpoint.Members(), endpoint.rings, arenas));
+  Mailbox::Parts parts = {seat.self, seat.workers, options, arenas, *mixed};
+  auto transport =
+      std::make_unique<UcxTransport>(std::move(parts), std::move(there), std::move(mixed));
+  RZ_RETURN_IF_ERROR(transport->OpenHere(std::move(endpoint), memory, options.peer_timeout));
   RZ_RETURN_IF_ERROR(transport->Meet());
   return transport;
 }

@@ -9,6 +9,14 @@
 // trusted network. docs/p2p.md has what UCX is told and why; UCX_… variables of the environment go
 // first.
 //
+// Where some workers share a host and others do not, both ways are in one mailbox, with one memory:
+// what a peer of this host hands over is sent on from where it lies.
+//
+//   RZ_ASSIGN_OR_RETURN(ShmEndpoint endpoint, ConnectShmEndpoint(seat, peers_here));
+//   RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
+//                       CreateMixedTransport(seat, std::move(endpoint), options));
+//   transport->LinkTo(WorkerId(1));   // "shm", or "ucx tcp/eth0"
+//
 // A transport must be destroyed on another thread than its message thread.
 #ifndef RINGZERO_P2P_UCX_UCX_TRANSPORT_H_
 #define RINGZERO_P2P_UCX_UCX_TRANSPORT_H_
@@ -19,9 +27,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "p2p/arena.h"
 #include "p2p/heartbeat.h"
-#include "p2p/payload_memory.h"
 #include "p2p/rendezvous/rendezvous.h"
+#include "p2p/shm/shm_endpoint.h"
 #include "p2p/transport.h"
 #include "p2p/unique_fd.h"
 
@@ -52,6 +61,16 @@ struct UcxOptions {
 absl::StatusOr<std::unique_ptr<Transport>> CreateUcxTransport(const JobSeat& seat,
                                                               const TransportOptions& options,
                                                               UcxOptions ucx = {});
+
+// Shared memory to the workers of this host, who are in `endpoint`, UCX's network transports to all
+// others. Of `ucx` interfaces and settings count. Each of the two ways has a message thread.
+// Callbacks run on the thread of shared memory, of a worker that is alone on its host on UCX's, one
+// at a time; the last ones in the destructor. Blocks and fails as CreateUcxTransport;
+// InvalidArgument for memory other than the hosts'.
+absl::StatusOr<std::unique_ptr<Transport>> CreateMixedTransport(const JobSeat& seat,
+                                                                ShmEndpoint endpoint,
+                                                                const TransportOptions& options,
+                                                                const UcxOptions& ucx = {});
 
 // OK, or why there is no UCX: Unimplemented in a build without it, FailedPrecondition where it
 // cannot be loaded. Loads it.

@@ -1,7 +1,12 @@
-// All calls of UCX: contexts, endpoints, requests, memory handles.
+// All calls of UCX: contexts, endpoints, requests, memory handles; and how UCX is loaded.
 #include "p2p/ucx/ucx_worker.h"
 
+#include <dlfcn.h>
+#include <signal.h>
 #include <sys/statvfs.h>
+#include <ucp/api/ucp.h>
+#include <ucs/config/global_opts.h>
+#include <ucs/debug/debug.h>
 
 #include <algorithm>
 #include <array>
@@ -17,8 +22,7 @@
 #include "absl/strings/strip.h"
 #include "base/buffer.h"
 #include "base/status.h"
-#include "p2p/awake_clock.h"
-#include "p2p/ucx/ucx_api.h"
+#include "p2p/deadline.h"
 #include "p2p/ucx/ucx_packet.h"
 
 namespace ringzero {
@@ -31,6 +35,80 @@ constexpr double kShmWorkerMib = 4.25;   // 512 buffers of 8 KiB and a queue
 constexpr double kShmFreeMib = 16;
 constexpr std::chrono::seconds kCloseLimit(1);
 constexpr std::chrono::milliseconds kStillness(10);  // after which what has not ended will not
+
+// UCX's functions that this file calls, found when UCX is first asked for. UCX is loaded once per
+// process and never unloaded.
+// clang-format off
+#define RZ_UCP_FUNCTIONS(F)                                                                     \
+  F(ucp_get_version_string)                                                                     \
+  F(ucp_config_read) F(ucp_config_modify) F(ucp_config_release)                                 \
+  F(ucp_init_version) F(ucp_cleanup) F(ucp_context_query)                                       \
+  F(ucp_worker_create) F(ucp_worker_destroy) F(ucp_worker_query) F(ucp_worker_release_address)  \
+  F(ucp_worker_set_am_recv_handler)                                                             \
+  F(ucp_worker_get_efd) F(ucp_worker_arm) F(ucp_worker_progress)                                \
+  F(ucp_ep_create) F(ucp_ep_close_nbx) F(ucp_ep_query)                                          \
+  F(ucp_mem_map) F(ucp_mem_unmap) F(ucp_mem_query)                                              \
+  F(ucp_am_send_nbx) F(ucp_am_recv_data_nbx) F(ucp_am_data_release)                             \
+  F(ucp_request_check_status) F(ucp_request_free)
+// clang-format on
+#define RZ_UCS_FUNCTIONS(F) \
+  F(ucs_status_string) F(ucs_debug_disable_signal) F(ucs_global_opts_set_value)
+
+struct UcxApi {
+#define RZ_DECLARE(name) decltype(&::name) name = nullptr;
+  RZ_UCP_FUNCTIONS(RZ_DECLARE)
+  RZ_UCS_FUNCTIONS(RZ_DECLARE)
+#undef RZ_DECLARE
+  absl::Status status;  // of the loading; the functions are there only if it is OK
+};
+// From where it was when this was built, else from where the loader looks.
+void* Open(const char* name) {
+  const std::string built = absl::StrCat(RINGZERO_UCX_LIBRARY_FOLDER, "/", name);
+  if (void* library = dlopen(built.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
+  return dlopen(name, RTLD_NOW | RTLD_LOCAL);
+}
+
+template <typename Function>
+absl::Status Find(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  if (function != nullptr) return absl::OkStatus();
+  return FailedPrecondition("transport ucx: this UCX has no function ", name, "; 1.17 would do");
+}
+
+absl::Status Load(UcxApi& api) {
+  void* ucp = Open("libucp.so.0");
+  void* ucs = ucp == nullptr ? nullptr : Open("libucs.so.0");
+  if (ucs == nullptr) {
+    const char* why = dlerror();
+    return FailedPrecondition("transport ucx: UCX cannot be loaded (pip install libucx-cu13): ",
+                              why == nullptr ? "" : why);
+  }
+#define RZ_FIND_UCP(name) RZ_RETURN_IF_ERROR(Find(ucp, #name, api.name));
+  RZ_UCP_FUNCTIONS(RZ_FIND_UCP)
+#undef RZ_FIND_UCP
+#define RZ_FIND_UCS(name) RZ_RETURN_IF_ERROR(Find(ucs, #name, api.name));
+  RZ_UCS_FUNCTIONS(RZ_FIND_UCS)
+#undef RZ_FIND_UCS
+  // UCX takes SIGHUP when it is loaded, to wait for a debugger then: a hang-up would end nothing,
+  // and nobody could see that nohup has it ignored. UCX_DEBUG_SIGNO can name another signal.
+  struct sigaction action = {};
+  Dl_info owner = {};
+  sigaction(SIGHUP, nullptr, &action);
+  const bool found = dladdr(reinterpret_cast<void*>(action.sa_handler), &owner) != 0;
+  if (found && std::strstr(owner.dli_fname, "libucs") != nullptr) {
+    api.ucs_debug_disable_signal(SIGHUP);
+  }
+  return absl::OkStatus();
+}
+
+const UcxApi& LoadedUcx() {
+  static const UcxApi& loaded = *[] {
+    auto* api = new UcxApi;
+    api->status = Load(*api);
+    return api;
+  }();
+  return loaded;
+}
 
 absl::Status Error(const char* what, ucs_status_t status) {
   return Internal("UCX: ", what, ": ", LoadedUcx().ucs_status_string(status));
@@ -178,124 +256,104 @@ absl::Status CheckMemory(ucp_context_h context, MemoryKind kind) {
       "cuda_copy out)");
 }
 
+ucp_request_param_t OperationParam(UcxOperation* operation) {
+  ucp_request_param_t param = {};
+  param.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  param.user_data = operation;
+  param.memory_type = UCS_MEMORY_TYPE_HOST;
+  return param;
+}
+
+UcxWorker::Fate FateOf(ucs_status_ptr_t result) {
+  if (result == nullptr) return UcxWorker::Fate::kDone;
+  return UCS_PTR_IS_ERR(result) ? UcxWorker::Fate::kFailed : UcxWorker::Fate::kUnderWay;
+}
+
 }  // namespace
 
-struct UcxWorker::State {
-  struct Endpoint {
-    State* state = nullptr;
-    int peer = 0;
-    ucp_ep_h handle = nullptr;
-    void* closing = nullptr;  // the request of a close that goes on
-    bool broken = false;
-  };
-  struct Region {
-    const std::byte* begin = nullptr;
-    const std::byte* end = nullptr;
-    ucp_mem_h handle = nullptr;
-    ucs_memory_type_t type = UCS_MEMORY_TYPE_HOST;
-  };
-
+struct UcxWorker::Calls {
   static ucs_status_t OnMessage(void* arg, const void* header, size_t header_bytes, void* data,
-                                size_t bytes, const ucp_am_recv_param_t* param);
-  static void OnSent(void* request, ucs_status_t status, void* cookie);
-  static void OnFetched(void* request, ucs_status_t status, size_t bytes, void* cookie);
-  static void OnError(void* arg, ucp_ep_h handle, ucs_status_t status);
+                                size_t bytes, const ucp_am_recv_param_t* param) {
+    UcxListener::Message message;
+    message.header = {static_cast<const std::byte*>(header), header_bytes};
+    if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
+      message.offer = data;
+      message.offered_bytes = bytes;
+    } else {
+      message.data = {static_cast<const std::byte*>(data), bytes};
+      // All of it comes from another core's cache: at once, not the header first.
+      for (size_t at = 0; at < std::min(bytes, kPrefetchBytes); at += kPayloadAlignment) {
+        __builtin_prefetch(message.data.data() + at);
+      }
+    }
+    if ((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0) message.reply = param->reply_ep;
+    return static_cast<UcxListener*>(arg)->OnMessage(message) ? UCS_INPROGRESS : UCS_OK;
+  }
 
-  absl::Status Start();
-  absl::StatusOr<std::string> Address(uint32_t flags) const;
-  Fate FateOf(ucs_status_ptr_t result) const;
-  const Region* RegionOf(const std::byte* data) const;
-  ucp_request_param_t Payload(const std::byte* data, UcxOperation* operation) const;
-  void Close(Endpoint& endpoint);
-  void AwaitCloses();
-  void ProgressWhile(std::chrono::milliseconds limit, const std::function<bool()>& wanted) const;
+  static void OnSent(void* request, ucs_status_t status, void* cookie) {
+    OnFetched(request, status, 0, cookie);
+  }
+  static void OnFetched(void* request, ucs_status_t status, size_t bytes, void* cookie) {
+    LoadedUcx().ucp_request_free(request);
+    auto* operation = static_cast<UcxOperation*>(cookie);
+    operation->listener->OnDone(*operation, StatusOf(status), bytes);
+  }
 
-  UcxListener* listener = nullptr;
-  ProgressMode progress = ProgressMode::kThread;
-  MemoryKind memory = MemoryKind::kHost;
-  ucp_context_h context = nullptr;
-  ucp_worker_h worker = nullptr;
-  int descriptor = -1;
-  std::string address;
-  std::string network_address;
-  std::vector<Endpoint> endpoints;  // never resized: UCX has their addresses
-  std::vector<Region> regions;
-};
+  static void OnError(void* arg, ucp_ep_h, ucs_status_t status) {
+    auto* endpoint = static_cast<Endpoint*>(arg);
+    if (std::exchange(endpoint->broken, true)) return;
+    endpoint->listener->OnBroken(endpoint->peer, StatusOf(status));
+  }
 
-ucs_status_t UcxWorker::State::OnMessage(void* arg, const void* header, size_t header_bytes,
-                                         void* data, size_t bytes,
-                                         const ucp_am_recv_param_t* param) {
-  auto* state = static_cast<State*>(arg);
-  UcxListener::Message message;
-  message.header = {static_cast<const std::byte*>(header), header_bytes};
-  if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
-    message.offer = data;
-    message.offered_bytes = bytes;
-  } else {
-    message.data = {static_cast<const std::byte*>(data), bytes};
-    // All of it comes from another core's cache: at once, not the header first.
-    for (size_t at = 0; at < std::min(bytes, kPrefetchBytes); at += kPayloadAlignment) {
-      __builtin_prefetch(message.data.data() + at);
+  // Payload that lies in registered memory.
+  static void NameMemory(const UcxWorker& worker, const std::byte* data,
+                         ucp_request_param_t& param) {
+    for (const Region& region : worker.regions_) {
+      const std::byte* const begin = region.bytes.data();
+      if (data < begin || data >= begin + region.bytes.size()) continue;
+      param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
+      param.memh = region.handle;
+      param.memory_type = static_cast<ucs_memory_type_t>(region.type);
     }
   }
-  if ((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0) message.reply = param->reply_ep;
-  return state->listener->OnMessage(message) ? UCS_INPROGRESS : UCS_OK;
-}
+};
 
-void UcxWorker::State::OnSent(void* request, ucs_status_t status, void* cookie) {
-  LoadedUcx().ucp_request_free(request);
-  auto* operation = static_cast<UcxOperation*>(cookie);
-  operation->listener->OnDone(*operation, StatusOf(status), 0);
-}
-
-void UcxWorker::State::OnFetched(void* request, ucs_status_t status, size_t bytes, void* cookie) {
-  LoadedUcx().ucp_request_free(request);
-  auto* operation = static_cast<UcxOperation*>(cookie);
-  operation->listener->OnDone(*operation, StatusOf(status), bytes);
-}
-
-void UcxWorker::State::OnError(void* arg, ucp_ep_h, ucs_status_t status) {
-  auto* endpoint = static_cast<Endpoint*>(arg);
-  if (endpoint->broken) return;
-  endpoint->broken = true;
-  endpoint->state->listener->OnBroken(endpoint->peer, StatusOf(status));
-}
-
-absl::Status UcxWorker::State::Start() {
+absl::Status UcxWorker::Start(const Options& options) {
   ucp_worker_params_t params = {};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT;
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   params.am_alignment = kPayloadAlignment;  // small payloads are copied out of there
-  ucs_status_t status = LoadedUcx().ucp_worker_create(context, &params, &worker);
+  ucs_status_t status = LoadedUcx().ucp_worker_create(context_, &params, &worker_);
   if (status != UCS_OK) return Error("it cannot make a worker", status);
   ucp_am_handler_param_t handler = {};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
                        UCP_AM_HANDLER_PARAM_FIELD_ARG;
   handler.id = kMessageId;
-  handler.cb = OnMessage;
-  handler.arg = this;
-  status = LoadedUcx().ucp_worker_set_am_recv_handler(worker, &handler);
+  handler.cb = Calls::OnMessage;
+  handler.arg = options.listener;
+  status = LoadedUcx().ucp_worker_set_am_recv_handler(worker_, &handler);
   if (status != UCS_OK) return Error("it takes no handler of messages", status);
-  RZ_ASSIGN_OR_RETURN(address, Address(0));
-  RZ_ASSIGN_OR_RETURN(network_address, Address(UCP_WORKER_ADDRESS_FLAG_NET_ONLY));
-  if (progress == ProgressMode::kCaller) return absl::OkStatus();
-  status = LoadedUcx().ucp_worker_get_efd(worker, &descriptor);
+  RZ_ASSIGN_OR_RETURN(address_, Address(0));
+  RZ_ASSIGN_OR_RETURN(network_address_, Address(UCP_WORKER_ADDRESS_FLAG_NET_ONLY));
+  if (options.progress == ProgressMode::kCaller) return absl::OkStatus();
+  status = LoadedUcx().ucp_worker_get_efd(worker_, &descriptor_);
   if (status != UCS_OK) return Error("it has no descriptor to wait for", status);
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> UcxWorker::State::Address(uint32_t flags) const {
+absl::StatusOr<std::string> UcxWorker::Address(uint32_t flags) const {
   ucp_worker_attr_t facts = {};
   facts.field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS | UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS;
   facts.address_flags = flags;
-  const ucs_status_t status = LoadedUcx().ucp_worker_query(worker, &facts);
+  const ucs_status_t status = LoadedUcx().ucp_worker_query(worker_, &facts);
   if (status != UCS_OK) return Error("it has no address", status);
   std::string bytes(reinterpret_cast<const char*>(facts.address), facts.address_length);
-  LoadedUcx().ucp_worker_release_address(worker, facts.address);
+  LoadedUcx().ucp_worker_release_address(worker_, facts.address);
   return bytes;
 }
 
-void UcxWorker::State::Close(Endpoint& endpoint) {
+void UcxWorker::Close(Endpoint& endpoint) {
   if (endpoint.handle == nullptr) return;
   ucp_request_param_t param = {};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
@@ -308,77 +366,68 @@ void UcxWorker::State::Close(Endpoint& endpoint) {
 
 // A forced close should wait for nobody, but one to a worker that died may never end. So it goes on
 // beside everything else, and is left where it is when nothing moves any more.
-void UcxWorker::State::AwaitCloses() {
+void UcxWorker::AwaitCloses() {
   ProgressWhile(kCloseLimit, [this] {
-    return std::any_of(endpoints.begin(), endpoints.end(), [](const Endpoint& endpoint) {
+    return std::any_of(endpoints_.begin(), endpoints_.end(), [](const Endpoint& endpoint) {
       return endpoint.closing != nullptr &&
              LoadedUcx().ucp_request_check_status(endpoint.closing) == UCS_INPROGRESS;
     });
   });
-  for (Endpoint& endpoint : endpoints) {
+  for (Endpoint& endpoint : endpoints_) {
     if (endpoint.closing != nullptr)
       LoadedUcx().ucp_request_free(std::exchange(endpoint.closing, nullptr));
   }
 }
 
-void UcxWorker::State::ProgressWhile(std::chrono::milliseconds limit,
-                                     const std::function<bool()>& wanted) const {
+void UcxWorker::ProgressWhile(std::chrono::milliseconds limit,
+                              const std::function<bool()>& wanted) {
   auto moved = AwakeNow();
   const auto until = moved + limit;
   for (auto now = moved; now < std::min(until, moved + kStillness) && wanted(); now = AwakeNow()) {
-    if (LoadedUcx().ucp_worker_progress(worker) != 0) moved = now;
+    if (Progress()) moved = now;
   }
 }
 
 absl::StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(const Options& options) {
   RZ_RETURN_IF_ERROR(LoadedUcx().status);
   RZ_RETURN_IF_ERROR(CheckShm(options));
-  RZ_ASSIGN_OR_RETURN(const ucp_context_h context, MakeContext(options));
-  auto state = std::make_unique<State>();
-  state->context = context;
-  state->listener = options.listener;
-  state->progress = options.progress;
-  state->memory = options.memory;
-  state->endpoints.resize(static_cast<size_t>(options.peers));
-  for (int peer = 0; peer < options.peers; ++peer) {
-    state->endpoints[peer].state = state.get();
-    state->endpoints[peer].peer = peer;
-  }
-  std::unique_ptr<UcxWorker> worker(new UcxWorker(std::move(state)));
-  RZ_RETURN_IF_ERROR(CheckMemory(context, options.memory));
-  const absl::Status started = worker->state_->Start();
+  std::unique_ptr<UcxWorker> worker(new UcxWorker(options));
+  RZ_ASSIGN_OR_RETURN(worker->context_, MakeContext(options));
+  RZ_RETURN_IF_ERROR(CheckMemory(worker->context_, options.memory));
+  const absl::Status started = worker->Start(options);
   if (started.ok()) return worker;
   // Several workers looked at once, and each saw enough for itself.
   RZ_RETURN_IF_ERROR(CheckShm(options));
   return started;
 }
 
-UcxWorker::UcxWorker(std::unique_ptr<State> state) : state_(std::move(state)) {}
-
-UcxWorker::~UcxWorker() {
-  for (State::Endpoint& endpoint : state_->endpoints) state_->Close(endpoint);
-  state_->AwaitCloses();
-  if (state_->worker != nullptr) LoadedUcx().ucp_worker_destroy(state_->worker);
-  for (const State::Region& region : state_->regions) {
-    LoadedUcx().ucp_mem_unmap(state_->context, region.handle);
+UcxWorker::UcxWorker(const Options& options)
+    : memory_(options.memory), endpoints_(static_cast<size_t>(options.peers)) {
+  for (int peer = 0; peer < options.peers; ++peer) {
+    endpoints_[peer].listener = options.listener;
+    endpoints_[peer].peer = peer;
   }
-  LoadedUcx().ucp_cleanup(state_->context);
 }
 
-const std::string& UcxWorker::address() const { return state_->address; }
-
-const std::string& UcxWorker::network_address() const { return state_->network_address; }
+UcxWorker::~UcxWorker() {
+  if (context_ == nullptr) return;
+  for (Endpoint& endpoint : endpoints_) Close(endpoint);
+  AwaitCloses();
+  if (worker_ != nullptr) LoadedUcx().ucp_worker_destroy(worker_);
+  for (const Region& region : regions_) LoadedUcx().ucp_mem_unmap(context_, region.handle);
+  LoadedUcx().ucp_cleanup(context_);
+}
 
 absl::Status UcxWorker::Connect(int peer, const std::string& address) {
-  State::Endpoint& endpoint = state_->endpoints[peer];
+  Endpoint& endpoint = endpoints_[peer];
   ucp_ep_params_t params = {};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER;
   params.address = reinterpret_cast<const ucp_address_t*>(address.data());
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-  params.err_handler.cb = State::OnError;
+  params.err_handler.cb = Calls::OnError;
   params.err_handler.arg = &endpoint;
-  const ucs_status_t status = LoadedUcx().ucp_ep_create(state_->worker, &params, &endpoint.handle);
+  const ucs_status_t status = LoadedUcx().ucp_ep_create(worker_, &params, &endpoint.handle);
   if (status == UCS_OK) return absl::OkStatus();
   return Unavailable("UCX: no way to worker ", peer,
                      " is found: ", LoadedUcx().ucs_status_string(status),
@@ -391,8 +440,8 @@ absl::Status UcxWorker::Register(std::span<std::byte> memory) {
   params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
   params.address = memory.data();
   params.length = memory.size();
-  State::Region region = {memory.data(), memory.data() + memory.size()};
-  const ucs_status_t status = LoadedUcx().ucp_mem_map(state_->context, &params, &region.handle);
+  Region region = {.bytes = memory};
+  const ucs_status_t status = LoadedUcx().ucp_mem_map(context_, &params, &region.handle);
   if (status != UCS_OK) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "UCX: ", memory.size(),
@@ -402,72 +451,40 @@ absl::Status UcxWorker::Register(std::span<std::byte> memory) {
   facts.field_mask = UCP_MEM_ATTR_FIELD_MEM_TYPE;
   const ucs_status_t queried = LoadedUcx().ucp_mem_query(region.handle, &facts);
   region.type = facts.mem_type;
-  state_->regions.push_back(region);  // the worker's end unmaps it, whatever follows
+  regions_.push_back(region);  // the worker's end unmaps it, whatever follows
   if (queried != UCS_OK) return Error("it does not say what kind of memory it has", queried);
-  if (state_->memory != MemoryKind::kHost && region.type == UCS_MEMORY_TYPE_HOST) {
+  if (memory_ != MemoryKind::kHost && region.type == UCS_MEMORY_TYPE_HOST) {
     return absl::InvalidArgumentError(
         "UCX takes a GPU's memory for the host's: leave UCX_MEMTYPE_CACHE unset");
   }
   return absl::OkStatus();
 }
 
-const UcxWorker::State::Region* UcxWorker::State::RegionOf(const std::byte* data) const {
-  for (const Region& region : regions) {
-    if (data >= region.begin && data < region.end) return &region;
-  }
-  return nullptr;
-}
-
-ucp_request_param_t UcxWorker::State::Payload(const std::byte* data,
-                                              UcxOperation* operation) const {
-  ucp_request_param_t param = {};
-  param.op_attr_mask =
-      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
-  param.user_data = operation;
-  param.memory_type = UCS_MEMORY_TYPE_HOST;
-  if (const Region* region = RegionOf(data)) {
-    param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
-    param.memh = region->handle;
-    param.memory_type = region->type;
-  }
-  return param;
-}
-
-UcxWorker::Fate UcxWorker::State::FateOf(ucs_status_ptr_t result) const {
-  if (result == nullptr) return Fate::kDone;
-  return UCS_PTR_IS_ERR(result) ? Fate::kFailed : Fate::kUnderWay;
-}
-
 UcxWorker::Fate UcxWorker::SendMessage(int peer, const Send& send) {
-  const State::Endpoint& endpoint = state_->endpoints[peer];
+  const Endpoint& endpoint = endpoints_[peer];
   if (endpoint.broken || endpoint.handle == nullptr) return Fate::kFailed;
-  ucp_request_param_t param = {};
+  ucp_request_param_t param = OperationParam(send.operation);
   if (send.offer) {
-    param = state_->Payload(send.data.data(), send.operation);
     param.op_attr_mask |= UCP_OP_ATTR_FLAG_MULTI_SEND;  // for bandwidth
-  } else {
-    param.op_attr_mask =
-        UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
-    param.user_data = send.operation;
-    param.memory_type = UCS_MEMORY_TYPE_HOST;
+    Calls::NameMemory(*this, send.data.data(), param);
   }
   param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
-  param.cb.send = State::OnSent;
+  param.cb.send = Calls::OnSent;
   param.flags = send.offer ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER;
   if (send.wanted == Wanted::kReply) param.flags |= UCP_AM_SEND_FLAG_REPLY;
-  return state_->FateOf(LoadedUcx().ucp_am_send_nbx(endpoint.handle, kMessageId, send.header.data(),
-                                                    send.header.size(), send.data.data(),
-                                                    send.data.size(), &param));
+  return FateOf(LoadedUcx().ucp_am_send_nbx(endpoint.handle, kMessageId, send.header.data(),
+                                            send.header.size(), send.data.data(), send.data.size(),
+                                            &param));
 }
 
 UcxWorker::Fate UcxWorker::Fetch(void* offer, std::span<std::byte> into, UcxOperation* operation) {
-  ucp_request_param_t param = state_->Payload(into.data(), operation);
-  param.cb.recv_am = State::OnFetched;
-  return state_->FateOf(
-      LoadedUcx().ucp_am_recv_data_nbx(state_->worker, offer, into.data(), into.size(), &param));
+  ucp_request_param_t param = OperationParam(operation);
+  Calls::NameMemory(*this, into.data(), param);
+  param.cb.recv_am = Calls::OnFetched;
+  return FateOf(LoadedUcx().ucp_am_recv_data_nbx(worker_, offer, into.data(), into.size(), &param));
 }
 
-void UcxWorker::Decline(void* offer) { LoadedUcx().ucp_am_data_release(state_->worker, offer); }
+void UcxWorker::Decline(void* offer) { LoadedUcx().ucp_am_data_release(worker_, offer); }
 
 void UcxWorker::Reply(void* reply, std::span<const std::byte> header) {
   ucp_request_param_t param = {};
@@ -478,19 +495,12 @@ void UcxWorker::Reply(void* reply, std::span<const std::byte> header) {
   if (UCS_PTR_IS_PTR(request)) LoadedUcx().ucp_request_free(request);
 }
 
-void UcxWorker::ProgressWhile(std::chrono::milliseconds limit,
-                              const std::function<bool()>& wanted) {
-  state_->ProgressWhile(limit, wanted);
-}
+bool UcxWorker::Progress() { return LoadedUcx().ucp_worker_progress(worker_) != 0; }
 
-bool UcxWorker::Progress() { return LoadedUcx().ucp_worker_progress(state_->worker) != 0; }
-
-bool UcxWorker::Arm() { return LoadedUcx().ucp_worker_arm(state_->worker) == UCS_OK; }
-
-int UcxWorker::event_descriptor() const { return state_->descriptor; }
+bool UcxWorker::Arm() { return LoadedUcx().ucp_worker_arm(worker_) == UCS_OK; }
 
 std::string UcxWorker::Lanes(int peer) const {
-  const State::Endpoint& endpoint = state_->endpoints[peer];
+  const Endpoint& endpoint = endpoints_[peer];
   if (endpoint.broken || endpoint.handle == nullptr) return "";
   std::array<ucp_transport_entry_t, kMostLanes> entries = {};
   ucp_ep_attr_t facts = {};
@@ -508,10 +518,10 @@ std::string UcxWorker::Lanes(int peer) const {
 }
 
 bool UcxWorker::connected(int peer) const {
-  return state_->endpoints[peer].handle != nullptr && !state_->endpoints[peer].broken;
+  return endpoints_[peer].handle != nullptr && !endpoints_[peer].broken;
 }
 
-void UcxWorker::Disconnect(int peer) { state_->Close(state_->endpoints[peer]); }
+void UcxWorker::Disconnect(int peer) { Close(endpoints_[peer]); }
 
 absl::Status UcxWorker::Available() { return LoadedUcx().status; }
 

@@ -27,6 +27,11 @@
 #include "absl/status/statusor.h"
 #include "p2p/transport.h"
 
+struct ucp_context;  // UCX's own
+struct ucp_ep;
+struct ucp_mem;
+struct ucp_worker;
+
 namespace ringzero {
 
 class UcxListener;
@@ -94,8 +99,8 @@ class UcxWorker {
 
   // What others pass to Connect: those of this host, and those of other hosts, who must not find
   // this worker's shared memory (docs/p2p.md).
-  const std::string& address() const;
-  const std::string& network_address() const;
+  const std::string& address() const { return address_; }
+  const std::string& network_address() const { return network_address_; }
   absl::Status Connect(int peer, const std::string& address);
   // Memory that is sent from and received into with a handle, whatever its kind; until the worker's
   // end.
@@ -116,7 +121,7 @@ class UcxWorker {
   // kThread: false when something has happened already, so that Progress must be called again;
   // true: the descriptor will become readable when something does.
   bool Arm();
-  int event_descriptor() const;
+  int event_descriptor() const { return descriptor_; }
 
   // The lanes that UCX has chosen: "posix/memory cma/memory"; "" before Connect and after its end.
   std::string Lanes(int peer) const;
@@ -127,9 +132,34 @@ class UcxWorker {
   static std::string Version();  // "" if UCX is not available
 
  private:
-  struct State;
-  explicit UcxWorker(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  struct Endpoint {
+    UcxListener* listener = nullptr;
+    int peer = 0;
+    ucp_ep* handle = nullptr;
+    void* closing = nullptr;  // the request of a close that goes on
+    bool broken = false;
+  };
+  struct Region {
+    std::span<const std::byte> bytes;
+    ucp_mem* handle = nullptr;
+    int type = 0;  // UCX's number of its kind of memory
+  };
+  struct Calls;  // functions with UCX's own types
+
+  explicit UcxWorker(const Options& options);
+  absl::Status Start(const Options& options);
+  absl::StatusOr<std::string> Address(uint32_t flags) const;
+  void Close(Endpoint& endpoint);
+  void AwaitCloses();
+
+  const MemoryKind memory_;
+  ucp_context* context_ = nullptr;
+  ucp_worker* worker_ = nullptr;
+  int descriptor_ = -1;
+  std::string address_;
+  std::string network_address_;
+  std::vector<Endpoint> endpoints_;  // never resized: UCX has their addresses
+  std::vector<Region> regions_;
 };
 
 }  // namespace ringzero

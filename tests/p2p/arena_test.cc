@@ -6,16 +6,15 @@
 #include <utility>
 #include <vector>
 
-#include "p2p/shm/shm_arena.h"
 #include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
 
 ShmArena Make(size_t bytes) {
-  auto made = MakeShmArena(WorkerId(1), MemoryUse::kSums, bytes);
+  auto made = MakeShmArenas(WorkerId(1), {.sum_bytes = bytes});
   EXPECT_TRUE(made.ok()) << made.status();
-  return *std::move(made);
+  return std::move((*made)[static_cast<size_t>(MemoryUse::kSums)]);
 }
 
 TEST(Arena, HoldsWhatItsSizePromises) {

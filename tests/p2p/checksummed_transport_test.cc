@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "p2p/checksum.h"
 #include "tests/p2p/cluster.h"
 #include "tests/support/status_matchers.h"
 

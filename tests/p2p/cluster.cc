@@ -5,6 +5,8 @@
 #include <span>
 #include <thread>
 
+#include "p2p/ucx/ucx_transport.h"
+
 // Debian's Abseil is built without ThreadSanitizer, which therefore cannot see that absl::Status
 // counts its references atomically, and calls the last one's delete a race with an earlier read.
 // (A true use after free is AddressSanitizer's to find.)
@@ -80,6 +82,35 @@ void PassOne(Transport& from, Transport& to, MessageKey key, int values) {
   BlockCall sent = SendFilled(from, to.self().value, key, 3.5F, values);
   ExpectArrival(arrived, 3.5F);
   EXPECT_EQ(sent.Take(), absl::OkStatus());
+}
+
+namespace {
+
+std::string UcxMissing() { return UcxVersion().empty() ? "built without UCX" : ""; }
+
+constexpr int kMostWorkers = 4;  // in any test of the suites
+
+}  // namespace
+
+std::vector<Implementation> AllImplementations() {
+  return {
+      {"local", LocalTransports()},
+      {"shm", ShmTransports()},
+      {"polled_local", Polled(LocalTransports())},
+      {"polled_shm", Polled(ShmTransports())},
+      {"delayed_local", Delayed(LocalTransports(), 1, std::chrono::milliseconds(2))},
+      {"checksummed_local", Checksummed(LocalTransports()), 8},
+      {"checksummed_shm", Checksummed(ShmTransports()), 8},
+      {"lanes", LaneTransports()},
+      {"lanes_shm", LaneTransports(ShmTransports())},
+      {"ucx", UcxTransports(), 0, UcxMissing, "/memory"},
+      {"ucx_tcp", UcxTcpTransports(), 0, UcxMissing, "ucx tcp/"},
+      {"polled_ucx", Polled(UcxTransports()), 0, UcxMissing, "/memory"},
+      {"checksummed_ucx", Checksummed(UcxTransports()), 8, UcxMissing, "/memory"},
+      // With two hosts every message to a neighbour goes over UCX, and every second one stays here.
+      {"mixed", MixedTransports(2), 0, UcxMissing},
+      {"nccl", NcclTransports(), 0, [] { return NcclMissing(kMostWorkers); }},
+  };
 }
 
 }  // namespace ringzero

@@ -4,6 +4,9 @@
 //   BlockCall arrived = PostEmpty(cluster[1], 0, key);
 //   const BlockCall sent = SendFilled(cluster[0], 1, key, 7);
 //   ExpectArrival(arrived, 7);          // fails the test after kDeadline
+//
+// TransportSuite: the fixture of a contract test suite, which runs over every transport. A new
+// transport joins with one line in the .cc.
 #ifndef RINGZERO_TESTS_P2P_CLUSTER_H_
 #define RINGZERO_TESTS_P2P_CLUSTER_H_
 
@@ -126,6 +129,35 @@ void ExpectArrival(BlockCall& posted, float first);
 // Sends one payload from block to block, and fails the test unless it arrives.
 void PassOne(Transport& from, Transport& to, MessageKey key = {0, 5}, int values = 16);
 
+struct Implementation {
+  std::string name;
+  MakeTransports transports;
+  size_t hidden_bytes = 0;  // that it adds to each payload
+  // Why the suites cannot run over it on this machine; empty if they can.
+  std::string (*missing)() = [] { return std::string(); };
+  std::string link = "";  // is part of LinkTo's answer
+};
+
+std::vector<Implementation> AllImplementations();
+
+// A suite's fixture. Use with RINGZERO_FOR_ALL_TRANSPORTS(Suite).
+class TransportSuite : public testing::TestWithParam<Implementation> {
+ protected:
+  void SetUp() override {
+    if (const std::string missing = GetParam().missing(); !missing.empty()) GTEST_SKIP() << missing;
+  }
+  Cluster Make(int workers, TransportOptions options = SmallOptions()) {
+    return Make(std::vector<TransportOptions>(workers, options));
+  }
+  Cluster Make(const std::vector<TransportOptions>& options) {
+    return MakeCluster(GetParam().transports, options);
+  }
+};
+
 }  // namespace ringzero
+
+#define RINGZERO_FOR_ALL_TRANSPORTS(Suite)                                      \
+  INSTANTIATE_TEST_SUITE_P(All, Suite, testing::ValuesIn(AllImplementations()), \
+                           [](const auto& info) { return info.param.name; })
 
 #endif  // RINGZERO_TESTS_P2P_CLUSTER_H_

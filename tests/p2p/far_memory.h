@@ -6,7 +6,7 @@
 #ifndef RINGZERO_TESTS_P2P_FAR_MEMORY_H_
 #define RINGZERO_TESTS_P2P_FAR_MEMORY_H_
 
-#include "p2p/payload_memory.h"
+#include "p2p/arena.h"
 
 namespace ringzero {
 

@@ -64,8 +64,7 @@ class HeartbeatTest : public testing::Test {
  protected:
   void SetUp() override {
     RZ_ASSIGN(board_, PulseBoard::Create(3));
-    heartbeat_ = std::make_unique<Heartbeat>(WorkerId(0), board_,
-                                             HeartbeatOptions{.timeout = milliseconds(1000)});
+    heartbeat_ = std::make_unique<Heartbeat>(WorkerId(0), board_, milliseconds(1000));
     now_ = Clock::now();
   }
   void Beat(int worker) { board_->Beat(WorkerId(worker), now_); }

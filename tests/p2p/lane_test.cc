@@ -1,4 +1,6 @@
 // Lanes over memory keep NCCL's rules, the driver sees what is stuck, words survive anything.
+#include "p2p/nccl/lane.h"
+
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -8,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "p2p/nccl/lane_driver.h"
 #include "p2p/nccl/lane_word.h"
 #include "tests/p2p/cluster.h"
 #include "tests/p2p/memory_lane.h"

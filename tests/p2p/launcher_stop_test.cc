@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "p2p/heartbeat.h"
 #include "p2p/launch/launcher.h"
+#include "p2p/shm/shm_transport.h"
 #include "tests/p2p/cluster.h"
 
 namespace ringzero {

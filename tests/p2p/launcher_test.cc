@@ -29,6 +29,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "p2p/shm/shm_transport.h"
 #include "tests/p2p/cluster.h"
 #include "tests/support/status_matchers.h"
 

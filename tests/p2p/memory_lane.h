@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "p2p/arena.h"
 #include "p2p/nccl/lane.h"
-#include "p2p/payload_memory.h"
 
 namespace ringzero {
 

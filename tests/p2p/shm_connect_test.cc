@@ -1,6 +1,4 @@
 // Workers that were not forked together find each other; strangers do no harm and leave no trace.
-#include "p2p/shm/shm_connect.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -18,8 +16,8 @@
 #include <vector>
 
 #include "p2p/rendezvous/hosts.h"
-#include "p2p/shm/packet_socket.h"
-#include "p2p/shm/shm_handshake.h"
+#include "p2p/shm/shm_endpoint.h"
+#include "p2p/shm/shm_packet.h"
 #include "p2p/shm/shm_transport.h"
 #include "tests/p2p/cluster.h"
 #include "tests/p2p/losing_rendezvous.h"

@@ -12,7 +12,7 @@
 #include <random>
 #include <thread>
 
-#include "p2p/memory_file.h"
+#include "p2p/mapping.h"
 #include "p2p/shm/shm_packet.h"
 #include "p2p/shm/shm_transport.h"
 #include "p2p/shm/shm_wire.h"
@@ -81,11 +81,11 @@ bool Wakes(ShmWire& sleeper, const std::function<void()>& act) {
 
 TEST(ShmWire, WhatTakesOthersAlongWakes) {
   const std::shared_ptr<ShmRings> rings = Rings(2);
-  ShmWire writer(WorkerId(0), {WorkerId(0), WorkerId(1)}, rings);
-  ShmWire sleeper(WorkerId(1), {WorkerId(0), WorkerId(1)}, rings);
+  ShmWire writer(WorkerId(0), {WorkerId(0), WorkerId(1)}, rings, {});
+  ShmWire sleeper(WorkerId(1), {WorkerId(0), WorkerId(1)}, rings, {});
   RingReader reader = sleeper.ReaderFrom(WorkerId(0));
   for (size_t i = 0; i < ShmRings::kWords; ++i) writer.SendWord(WorkerId(1), {0, i});
-  writer.SendGoodbye(WorkerId(1));  // finds the ring full
+  writer.SendNote(WorkerId(1), {});  // a goodbye; finds the ring full
   ASSERT_TRUE(writer.HasWaiting());
   RingWord word;
   while (reader.Pop(word)) {

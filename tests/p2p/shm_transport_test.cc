@@ -13,8 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "p2p/shm/packet_socket.h"
-#include "p2p/shm/shm_arena.h"
+#include "p2p/arena.h"
 #include "p2p/shm/shm_packet.h"
 #include "p2p/shm/shm_rings.h"
 #include "tests/p2p/cluster.h"
@@ -145,11 +144,10 @@ class Forger {
     hello.worker = 1;
     hello.workers = 2;
     std::vector<int> files;
+    RZ_ASSIGN(arenas_, MakeShmArenas(WorkerId(1), SmallOptions()));
     for (int i = 0; i < kMemoryUses; ++i) {
-      RZ_ASSIGN(auto arena, MakeShmArena(WorkerId(1), static_cast<MemoryUse>(i), size_t{1} << 20));
-      hello.arena_bytes[i] = arena.bytes;
-      arenas_.push_back(std::move(arena));
-      files.push_back(arenas_.back().file.get());
+      hello.arena_bytes[i] = arenas_[i].arena->memory().size();
+      files.push_back(arenas_[i].file.get());
     }
     const auto bytes = std::as_bytes(std::span(&hello, 1));
     ASSERT_EQ(SendPacket(endpoint_.sockets[0].get(), bytes, files), SendResult::kSent);
@@ -164,7 +162,7 @@ class Forger {
  private:
   ShmEndpoint endpoint_;
   RingWriter ring_;
-  std::vector<ShmArena> arenas_;
+  ShmArenas arenas_;
 };
 
 absl::Status EndAfter(const ShmToken& token) {

@@ -35,7 +35,7 @@
 #include "p2p/failure.h"
 #include "p2p/rendezvous/hosts.h"
 #include "p2p/rendezvous/rendezvous.h"
-#include "p2p/shm/shm_connect.h"
+#include "p2p/shm/shm_endpoint.h"
 #include "p2p/shm/shm_transport.h"
 #include "p2p/ucx/ucx_transport.h"
 #include "p2p/unique_fd.h"

@@ -12,7 +12,7 @@
 
 #include "p2p/local_transport.h"
 #include "p2p/shm/shm_transport.h"
-#include "tests/p2p/implementations.h"
+#include "tests/p2p/cluster.h"
 #include "tests/support/status_matchers.h"
 
 namespace ringzero {
@@ -27,12 +27,13 @@ TEST_P(TransportFailure, AnAbortReachesAllAndCallsEveryCallbackOnce) {
   for (int w = 0; w < kWorkers; ++w) {
     options[w].on_failure = [&failures, w](const absl::Status&) { ++failures[w]; };
   }
-  std::vector<BlockCall> first, second;
+  std::vector<BlockCall> first, second, waiting;
   {
     Cluster cluster = Make(options);
     for (int w = 0; w < kWorkers; ++w) {
       first.push_back(PostEmpty(cluster[w], (w + 1) % kWorkers, {0, 0}));
       second.push_back(PostEmpty(cluster[w], (w + 1) % kWorkers, {1, 0}));
+      waiting.push_back(SendFilled(cluster[w], (w + 1) % kWorkers, {2, 0}, 0, 20'000));
     }
     cluster[2].Abort(absl::DataLossError("a bad file"));
     cluster[2].Abort(absl::InternalError("a second thought"));
@@ -41,6 +42,7 @@ TEST_P(TransportFailure, AnAbortReachesAllAndCallsEveryCallbackOnce) {
       EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
       EXPECT_THAT(status, Says(w == 2 ? "a bad file" : "aborted by worker 2: a bad file"));
       EXPECT_EQ(second[w].Take(), status);
+      EXPECT_EQ(waiting[w].Take(), status);
       EXPECT_EQ(cluster[w].status(), status);
       cluster[w].Abort(absl::InternalError("too late"));
       EXPECT_EQ(cluster[w].status(), status);
@@ -54,6 +56,7 @@ TEST_P(TransportFailure, AnAbortReachesAllAndCallsEveryCallbackOnce) {
   for (int w = 0; w < kWorkers; ++w) {
     EXPECT_EQ(first[w].ends.calls(), 1);
     EXPECT_EQ(second[w].ends.calls(), 1);
+    EXPECT_EQ(waiting[w].ends.calls(), 1);
     EXPECT_EQ(failures[w], w == 2 ? 0 : 1);
   }
 }
@@ -76,9 +79,10 @@ TEST_P(TransportFailure, AVanishedWorkerIsNamed) {
   Cluster cluster = Make(3);
   BlockCall at0 = PostEmpty(cluster[0], 1, {0, 0});
   BlockCall at1 = PostEmpty(cluster[1], 2, {0, 0});
+  BlockCall sent = SendFilled(cluster[1], 2, {0, 0}, 0, 20'000);
   cluster.Destroy(2);
-  for (BlockCall* posted : {&at0, &at1}) {
-    EXPECT_THAT(posted->Take(), Fails(absl::StatusCode::kUnavailable, "worker 2 died"));
+  for (BlockCall* call : {&at0, &at1, &sent}) {
+    EXPECT_THAT(call->Take(), Fails(absl::StatusCode::kUnavailable, "worker 2 died"));
   }
 }
 

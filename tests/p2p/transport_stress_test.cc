@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/p2p/implementations.h"
+#include "tests/p2p/cluster.h"
 
 namespace ringzero {
 namespace {

@@ -11,10 +11,9 @@
 #include "p2p/checksummed_transport.h"
 #include "p2p/faulty_transport.h"
 #include "p2p/local_transport.h"
-#include "p2p/mixed_transport.h"
 #include "p2p/nccl/lane_transport.h"
 #include "p2p/nccl/nccl_transport.h"
-#include "p2p/shm/shm_connect.h"
+#include "p2p/shm/shm_endpoint.h"
 #include "p2p/shm/shm_transport.h"
 #include "p2p/transport_decorator.h"
 #include "p2p/ucx/ucx_transport.h"
@@ -23,11 +22,10 @@
 namespace ringzero {
 namespace {
 
-absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeShm(
-    const std::vector<TransportOptions>& options) {
+absl::StatusOr<Transports> MakeShm(const std::vector<TransportOptions>& options) {
   RZ_ASSIGN_OR_RETURN(std::vector<ShmEndpoint> endpoints,
                       MakeShmEndpoints(static_cast<int>(options.size())));
-  std::vector<std::unique_ptr<Transport>> transports;
+  Transports transports;
   for (size_t w = 0; w < options.size(); ++w) {
     RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
                         CreateShmTransport(std::move(endpoints[w]), options[w]));
@@ -39,7 +37,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeShm(
 // The words of transports over lanes, and what they tell of themselves.
 struct Words {
   std::vector<std::shared_ptr<LaneNews>> news;
-  std::vector<std::unique_ptr<Transport>> transports;
+  Transports transports;
 };
 absl::StatusOr<Words> MakeWords(const MakeTransports& make,
                                 const std::vector<TransportOptions>& options) {
@@ -91,11 +89,11 @@ struct OverLanes {
   PayloadMemory memory;
   std::vector<uint8_t> word_kinds;
 };
-absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeOverLanes(
-    const OverLanes& with, const std::vector<TransportOptions>& options,
-    std::vector<LaneEnds> ends) {
+absl::StatusOr<Transports> MakeOverLanes(const OverLanes& with,
+                                         const std::vector<TransportOptions>& options,
+                                         std::vector<LaneEnds> ends) {
   RZ_ASSIGN_OR_RETURN(Words words, MakeWords(with.words, options));
-  std::vector<std::unique_ptr<Transport>> transports;
+  Transports transports;
   for (size_t w = 0; w < options.size(); ++w) {
     LaneParts parts = {.name = "lanes",
                        .words = std::move(words.transports[w]),
@@ -114,10 +112,9 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeOverLanes(
 // What `transports` makes, each wrapped.
 using Wrap = std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>)>;
 MakeTransports Each(MakeTransports transports, Wrap wrap) {
-  return [transports = std::move(transports),
-          wrap = std::move(wrap)](const std::vector<TransportOptions>& options)
-             -> absl::StatusOr<std::vector<std::unique_ptr<Transport>>> {
-    RZ_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Transport>> made, transports(options));
+  return [transports = std::move(transports), wrap = std::move(wrap)](
+             const std::vector<TransportOptions>& options) -> absl::StatusOr<Transports> {
+    RZ_ASSIGN_OR_RETURN(Transports made, transports(options));
     for (std::unique_ptr<Transport>& transport : made) transport = wrap(std::move(transport));
     return made;
   };
@@ -149,8 +146,8 @@ class PolledTransport final : public TransportDecorator {
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeTogether(
-    const std::vector<TransportOptions>& options, const MakeOne& make) {
+absl::StatusOr<Transports> MakeTogether(const std::vector<TransportOptions>& options,
+                                        const MakeOne& make) {
   const auto workers = static_cast<int>(options.size());
   JobSeat seat = {
       .workers = workers, .secret = "of this test", .rendezvous = MakeLocalRendezvous()};
@@ -163,7 +160,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeTogether(
     });
   }
   for (std::thread& thread : threads) thread.join();
-  std::vector<std::unique_ptr<Transport>> transports;
+  Transports transports;
   for (auto& each : made) {
     RZ_RETURN_IF_ERROR(each.status());
     transports.push_back(*std::move(each));
@@ -214,8 +211,7 @@ MakeTransports LaneTransportsWithLongHops(LongHopLanes long_hops, MakeTransports
 }
 
 MakeTransports UcxTransports() {
-  return [](const std::vector<TransportOptions>& options)
-             -> absl::StatusOr<std::vector<std::unique_ptr<Transport>>> {
+  return [](const std::vector<TransportOptions>& options) -> absl::StatusOr<Transports> {
     RZ_ASSIGN_OR_RETURN(std::vector<ShmEndpoint> ends,
                         MakeShmEndpoints(static_cast<int>(options.size())));
     return MakeTogether(options, [&](const JobSeat& seat, const TransportOptions& each) {
@@ -271,8 +267,7 @@ std::string NcclMissing(int workers) {
 }
 
 MakeTransports NcclTransports() {
-  return [](const std::vector<TransportOptions>& options)
-             -> absl::StatusOr<std::vector<std::unique_ptr<Transport>>> {
+  return [](const std::vector<TransportOptions>& options) -> absl::StatusOr<Transports> {
     RZ_ASSIGN_OR_RETURN(Words words, MakeWords(LocalTransports(), options));
     return MakeTogether(options, [&](const JobSeat& seat, const TransportOptions& each) {
       const int w = seat.self.value;

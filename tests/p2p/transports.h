@@ -14,21 +14,22 @@
 
 #include "absl/status/statusor.h"
 #include "base/ids.h"
+#include "p2p/arena.h"
 #include "p2p/nccl/lane_transport.h"
-#include "p2p/payload_memory.h"
 #include "p2p/rendezvous/rendezvous.h"
 #include "p2p/transport.h"
 
 namespace ringzero {
 
-using MakeTransports = std::function<absl::StatusOr<std::vector<std::unique_ptr<Transport>>>(
-    const std::vector<TransportOptions>&)>;
+using Transports = std::vector<std::unique_ptr<Transport>>;  // one per worker
+using MakeTransports =
+    std::function<absl::StatusOr<Transports>(const std::vector<TransportOptions>&)>;
 
 // Each worker makes its own, all at once: they wait for one another.
 using MakeOne = std::function<absl::StatusOr<std::unique_ptr<Transport>>(const JobSeat&,
                                                                          const TransportOptions&)>;
-absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeTogether(
-    const std::vector<TransportOptions>& options, const MakeOne& make);
+absl::StatusOr<Transports> MakeTogether(const std::vector<TransportOptions>& options,
+                                        const MakeOne& make);
 
 MakeTransports LocalTransports();
 MakeTransports ShmTransports();  // all ends in this process

@@ -1,8 +1,5 @@
 // One clock's arithmetic, and the clock of the process.
-#include "p2p/awake_clock.h"
-
-#include <algorithm>
-#include <mutex>
+#include "p2p/deadline.h"
 
 namespace ringzero {
 

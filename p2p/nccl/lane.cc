@@ -1,5 +1,5 @@
-// Takes what was started, launches it, polls what runs.
-#include "p2p/nccl/lane_driver.h"
+// The driver: takes what was started, launches it, polls what runs.
+#include "p2p/nccl/lane.h"
 
 #include <algorithm>
 #include <utility>
@@ -10,6 +10,11 @@
 #include "base/system_names.h"
 
 namespace ringzero {
+namespace {
+
+constexpr std::chrono::microseconds kPollInterval(20);
+
+}  // namespace
 
 LaneDriver::LaneDriver(std::vector<std::unique_ptr<Lane>> lanes, LaneDriverOptions options)
     : options_(std::move(options)) {
@@ -70,7 +75,7 @@ void LaneDriver::Run() {
       if (Idle()) {
         changed_.wait(lock, news);
       } else {
-        changed_.wait_for(lock, options_.poll_interval, news);
+        changed_.wait_for(lock, kPollInterval, news);
       }
       started.swap(started_);
       posted.swap(posted_);
@@ -134,7 +139,9 @@ void LaneDriver::Break(const absl::Status& why) {
 
 void LaneDriver::AbortLanes() {
   aborted_ = true;
-  for (Line& line : lines_) line.lane->Abort();
+  for (Line& line : lines_) {
+    if (line.lane != nullptr) line.lane->Abort();
+  }
   for (Line& line : lines_) line.running.clear();
 }
 

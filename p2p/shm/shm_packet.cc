@@ -1,5 +1,5 @@
 // sendmsg and recvmsg with SCM_RIGHTS.
-#include "p2p/shm/packet_socket.h"
+#include "p2p/shm/shm_packet.h"
 
 #include <sys/socket.h>
 
