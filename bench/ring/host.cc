@@ -63,6 +63,8 @@ double MemcpySpeed(const HostFacts& facts) {
   return StatisticsOf(speeds).median;
 }
 
+enum class Arrive { kSpinning, kAsleep };
+
 class Word {
  public:
   void Set(uint32_t value, Arrive arrive) {
@@ -84,6 +86,39 @@ class Word {
   alignas(64) std::atomic<uint32_t> word_{0};
   char rest_of_the_line_[60] = {};
 };
+
+// Microseconds one way between two threads of this process on two cores; `turns` round trips.
+double CoreToCoreMicroseconds(const HostFacts& facts, Arrive arrive, int turns) {
+  Word there;
+  Word back;
+  // The median of ten parts: a part in which something else ran on a core does not count.
+  constexpr int kParts = 10;
+  const int part = turns / kParts;
+  const uint32_t all = static_cast<uint32_t>(part) * kParts;
+  std::thread echo([&] {
+    // A pin that is refused shows in the numbers only; the caller's own pin reports it.
+    PinToCore(facts.cores[1 % facts.cores.size()]).IgnoreError();
+    for (uint32_t i = 1; i <= all; ++i) {
+      there.Await(i, arrive);
+      back.Set(i, arrive);
+    }
+  });
+  std::vector<double> times;
+  std::thread caller([&] {
+    PinToCore(facts.cores[0]).IgnoreError();
+    for (uint32_t i = 1; i <= all;) {
+      const Clock::time_point begin = Clock::now();
+      for (int turn = 0; turn < part; ++turn, ++i) {
+        there.Set(i, arrive);
+        back.Await(i, arrive);
+      }
+      times.push_back(Seconds(begin) * 1e6 / (2.0 * part));
+    }
+  });
+  caller.join();
+  echo.join();
+  return StatisticsOf(times).median;
+}
 
 }  // namespace
 
@@ -134,38 +169,6 @@ void EvictCaches(const HostFacts& facts) {
   for (size_t i = 0; i < words; i += 8) sum += memory[i];
   volatile uint64_t kept = sum;
   (void)kept;
-}
-
-double CoreToCoreMicroseconds(const HostFacts& facts, Arrive arrive, int turns) {
-  Word there;
-  Word back;
-  // The median of ten parts: a part in which something else ran on a core does not count.
-  constexpr int kParts = 10;
-  const int part = std::max(1, turns / kParts);
-  const uint32_t all = static_cast<uint32_t>(part) * kParts;
-  std::thread echo([&] {
-    // A pin that is refused shows in the numbers only; the caller's own pin reports it.
-    PinToCore(facts.cores[1 % facts.cores.size()]).IgnoreError();
-    for (uint32_t i = 1; i <= all; ++i) {
-      there.Await(i, arrive);
-      back.Set(i, arrive);
-    }
-  });
-  std::vector<double> times;
-  std::thread caller([&] {
-    PinToCore(facts.cores[0]).IgnoreError();
-    for (uint32_t i = 1; i <= all;) {
-      const Clock::time_point begin = Clock::now();
-      for (int turn = 0; turn < part; ++turn, ++i) {
-        there.Set(i, arrive);
-        back.Await(i, arrive);
-      }
-      times.push_back(Seconds(begin) * 1e6 / (2.0 * part));
-    }
-  });
-  caller.join();
-  echo.join();
-  return StatisticsOf(times).median;
 }
 
 }  // namespace ringzero

@@ -36,10 +36,6 @@ absl::Status PinToCore(int core);
 // Reads through memory until nothing that was there before is in the last-level cache.
 void EvictCaches(const HostFacts& facts);
 
-// Microseconds one way between two threads of this process on two cores; `turns` round trips.
-enum class Arrive { kSpinning, kAsleep };
-double CoreToCoreMicroseconds(const HostFacts& facts, Arrive arrive, int turns);
-
 }  // namespace ringzero
 
 #endif  // RINGZERO_BENCH_RING_HOST_H_

@@ -11,7 +11,7 @@
 //                       control->Gather("ready", my_text, Manner::kBusy));
 //   RZ_ASSIGN_OR_RETURN(std::string word, control->Tell("go", of_worker_0, Manner::kIdle));
 //
-// Every wait has a limit and a name. Notify and mutex() from any thread, all else from the caller's.
+// Every wait has a limit and a name. Notify and mutex(): any thread; all else: the calling one.
 #ifndef RINGZERO_BENCH_RING_MEETING_H_
 #define RINGZERO_BENCH_RING_MEETING_H_
 

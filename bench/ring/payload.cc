@@ -5,44 +5,34 @@
 #include <array>
 #include <cstring>
 
+#include "base/philox.h"
 #include "base/status.h"
 
 namespace ringzero {
 namespace {
 
-struct TypeName {
-  ElementType type;
+struct TypeFacts {
   const char* name;
   size_t bytes;
 };
 
-constexpr std::array<TypeName, 10> kTypes = {{
-    {ElementType::kInt8, "int8", 1},
-    {ElementType::kUint8, "uint8", 1},
-    {ElementType::kInt32, "int32", 4},
-    {ElementType::kUint32, "uint32", 4},
-    {ElementType::kInt64, "int64", 8},
-    {ElementType::kUint64, "uint64", 8},
-    {ElementType::kHalf, "half", 2},
-    {ElementType::kFloat, "float", 4},
-    {ElementType::kDouble, "double", 8},
-    {ElementType::kBfloat16, "bfloat16", 2},
-}};
-
-// The finisher of splitmix64: every bit of the input changes half of the output's.
-uint64_t Mix(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
+// In the order of ElementType.
+constexpr std::array<TypeFacts, 10> kTypes = {{{"int8", 1},
+                                               {"uint8", 1},
+                                               {"int32", 4},
+                                               {"uint32", 4},
+                                               {"int64", 8},
+                                               {"uint64", 8},
+                                               {"half", 2},
+                                               {"float", 4},
+                                               {"double", 8},
+                                               {"bfloat16", 2}}};
 
 uint64_t Seed(const DataKey& key) {
-  return Mix(Mix(0x9e3779b97f4a7c15u + static_cast<uint64_t>(key.worker.value)) + key.repetition);
+  return MixKeys({static_cast<uint64_t>(key.worker.value), key.repetition});
 }
 
-uint64_t Word(uint64_t seed, uint64_t position) {
-  return Mix(seed + 0x9e3779b97f4a7c15u * position);
-}
+uint64_t Word(uint64_t seed, uint64_t position) { return SplitMix64(seed + position); }
 
 // 0..15: what a worker adds at one position; a float holds the sum of a million workers exactly.
 uint64_t Term(uint64_t seed, uint64_t position) { return Word(seed, position) & 15; }
@@ -76,15 +66,15 @@ std::string ToString(ElementType type) { return kTypes[static_cast<size_t>(type)
 size_t SizeOf(ElementType type) { return kTypes[static_cast<size_t>(type)].bytes; }
 
 std::optional<ElementType> ParseElementType(const std::string& name) {
-  for (const TypeName& type : kTypes) {
-    if (name == type.name) return type.type;
+  for (const ElementType type : AllElementTypes()) {
+    if (name == ToString(type)) return type;
   }
   return std::nullopt;
 }
 
 std::vector<ElementType> AllElementTypes() {
   std::vector<ElementType> types;
-  for (const TypeName& type : kTypes) types.push_back(type.type);
+  for (size_t i = 0; i < kTypes.size(); ++i) types.push_back(static_cast<ElementType>(i));
   return types;
 }
 

@@ -1,5 +1,5 @@
-// The contents of ring_perf's messages: the types that it counts in, the data that it sends, and how
-// it finds wrong elements, in whichever memory they lie.
+// The contents of ring_perf's messages: the types that it counts in, the data that it sends, and
+// how it finds wrong elements, in whichever memory they lie.
 //
 //   FillData({.worker = WorkerId(2), .repetition = 7}, bytes);
 //   int64_t wrong = CountWrong(ElementType::kFloat, {...}, bytes);     // 0
@@ -70,8 +70,8 @@ int64_t CountWrongSums(ElementType type, const DataKey& key, std::span<const std
 // What no fill makes: every byte 0xA5.
 void Poison(std::span<std::byte> bytes);
 
-// The functions above on payload: in place in host memory; for GPU memory, in host memory from or to
-// which it is copied. So with a GPU only Make and Copy belong into timed loops, and sums do not.
+// The functions above on payload: in place in host memory; for GPU memory, in host memory from or
+// to which it is copied. So with a GPU only Make and Copy belong into timed loops, and sums do not.
 class Payload {
  public:
   Payload(WorkerId self, PayloadMemory memory) : self_(self), memory_(std::move(memory)) {}

@@ -65,7 +65,7 @@ double Microseconds(Clock::time_point since) {
 // and none waits for another.
 class MemcpyRing final : public Peer {
  public:
-  explicit MemcpyRing(const PeerSetup& setup) : setup_(setup) {}
+  using Peer::Peer;
 
   std::string name() const override {
     return absl::StrCat("memcpy between shared mappings, a ring of ", setup_.options.workers);
@@ -102,21 +102,18 @@ class MemcpyRing final : public Peer {
   }
 
  private:
-  WorkerId self() const { return setup_.waiting->transport().self(); }
-  const PeerSetup setup_;
   std::vector<Buffer> copies_;
 };
 
 // Two workers pass a word to and fro: asleep, or spinning if ours poll.
 class Wake final : public Peer {
  public:
-  explicit Wake(const PeerSetup& setup) : setup_(setup) {}
+  using Peer::Peer;
 
   std::string name() const override {
     return spins() ? "a word in shared memory, both spinning"
                    : "a bare futex wake, receiver asleep";
   }
-  absl::Status Prepare(const TrafficSetup&) override { return absl::OkStatus(); }
 
   absl::StatusOr<double> Measure(const TrafficSetup&, int iterations) override {
     std::vector<double> times;
@@ -136,7 +133,6 @@ class Wake final : public Peer {
   }
 
  private:
-  WorkerId self() const { return setup_.waiting->transport().self(); }
   bool spins() const { return setup_.options.progress == ProgressMode::kCaller; }
 
   void Set(WorkerId worker) {
@@ -167,7 +163,6 @@ class Wake final : public Peer {
             operation == FUTEX_WAIT ? &second : nullptr, nullptr, 0);
   }
 
-  const PeerSetup setup_;
   uint32_t turn_ = 0;
 };
 
@@ -292,7 +287,7 @@ size_t Messages(const TrafficSetup& traffic, int iterations) {
 class UcxPerftest final : public Peer {
  public:
   explicit UcxPerftest(const PeerSetup& setup)
-      : setup_(setup), tool_(FindTool()), command_(CommandOf(tool_)) {}
+      : Peer(setup), tool_(FindTool()), command_(CommandOf(tool_)) {}
 
   std::string name() const override {
     return absl::StrCat(tool_, " -t ", test(), " -e -E ", wait(),
@@ -301,7 +296,6 @@ class UcxPerftest final : public Peer {
   }
   // Single times of messages say nothing about bandwidth: the messages come in bursts.
   Typical typical() const override { return Bandwidth() ? Typical::kMean : Typical::kMedian; }
-  absl::Status Prepare(const TrafficSetup&) override { return absl::OkStatus(); }
 
   absl::StatusOr<double> Measure(const TrafficSetup& traffic, int iterations) override {
     Transport& transport = setup_.waiting->transport();
@@ -369,7 +363,6 @@ class UcxPerftest final : public Peer {
     return absl::StrCat(command, " '", tool, "'");
   }
 
-  const PeerSetup setup_;
   const std::string tool_;
   const std::string command_;  // the tool with its environment
 };

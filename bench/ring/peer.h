@@ -39,24 +39,29 @@ struct SharedArea {
   size_t bytes_each = 0;              // of a worker's part
 };
 
+struct PeerSetup {
+  const RingOptions& options;
+  const HostFacts& facts;
+  SharedArea area;
+  Waiting* waiting = nullptr;  // outlives the peer
+};
+
 class Peer {
  public:
+  explicit Peer(const PeerSetup& setup) : setup_(setup) {}
   virtual ~Peer() = default;
   virtual std::string name() const = 0;
   // How Measure averages its iterations; for the comparison our times are averaged in the same way.
   enum class Typical { kMedian, kMean };
   virtual Typical typical() const { return Typical::kMedian; }
   // Memory for messages of this size; not timed.
-  virtual absl::Status Prepare(const TrafficSetup& traffic) = 0;
+  virtual absl::Status Prepare(const TrafficSetup&) { return absl::OkStatus(); }
   // Microseconds of a typical iteration as this worker sees it; 0: another worker measures.
   virtual absl::StatusOr<double> Measure(const TrafficSetup& traffic, int iterations) = 0;
-};
 
-struct PeerSetup {
-  const RingOptions& options;
-  const HostFacts& facts;
-  SharedArea area;
-  Waiting* waiting = nullptr;  // outlives the peer
+ protected:
+  WorkerId self() const { return setup_.waiting->transport().self(); }
+  const PeerSetup setup_;
 };
 
 // InvalidArgument if no peer does what these options do, NotFound if the tool is not installed.

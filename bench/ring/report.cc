@@ -92,6 +92,16 @@ Json RowJson(const Row& row, const RingOptions& options, bool copied) {
   return json;
 }
 
+std::string VersionText() {
+  const std::string ucx = UcxVersion();
+  return absl::StrCat("ringzero ", RINGZERO_VERSION, ucx.empty() ? "" : ", UCX ", ucx);
+}
+
+// "2026-01-31 23:59:59"
+std::string TimeNow() {
+  return absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::Now(), absl::LocalTimeZone());
+}
+
 }  // namespace
 
 double BusFactor(RingMode mode, int workers) {
@@ -101,15 +111,6 @@ double BusFactor(RingMode mode, int workers) {
     case RingMode::kTrain: return 1.0 / workers;
     default: return 1;
   }
-}
-
-std::string VersionText() {
-  const std::string ucx = UcxVersion();
-  return absl::StrCat("ringzero ", RINGZERO_VERSION, ucx.empty() ? "" : ", UCX ", ucx);
-}
-
-std::string TimeNow() {
-  return absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::Now(), absl::LocalTimeZone());
 }
 
 std::string Report::Header(std::vector<Json> workers, const std::optional<HostSpeed>& before) {
@@ -236,11 +237,6 @@ double Report::average_busbw() const {
   double sum = 0;
   for (const Row& row : rows_) sum += row.busbw;
   return rows_.empty() ? 0 : sum / static_cast<double>(rows_.size());
-}
-
-absl::Status CheckOutputs(const RingOptions& options) {
-  return CheckOutputFiles({{"--output_file", options.json_file}, {"--csv", options.csv_file}},
-                          {{"--plan", options.plan_file}});
 }
 
 std::string Report::ToJson() const {

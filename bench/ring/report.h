@@ -64,13 +64,13 @@ class Report {
   void set_peer(const std::string& peer) { peer_ = peer; }
   void set_notes(std::vector<std::string> notes) { notes_ = std::move(notes); }
   int64_t wrong() const;
-  double average_busbw() const;
 
  private:
   struct Cell {  // of a line of the table
     int width;
     std::string name, unit, value;
   };
+  double average_busbw() const;
   // Whether a message's payload is copied on its way: by a link, or by its receiver.
   bool copies() const;
   std::vector<Cell> CellsOf(const Row& row) const;
@@ -90,10 +90,6 @@ class Report {
 
 // busbw / algbw (docs/ring_perf.md derives them).
 double BusFactor(RingMode mode, int workers);
-std::string VersionText();
-std::string TimeNow();  // "2026-01-31 23:59:59"
-// Checks that the files of `options`, if any, can be written and are not the same file.
-absl::Status CheckOutputs(const RingOptions& options);
 
 }  // namespace ringzero
 

@@ -17,7 +17,6 @@
 #include "base/status.h"
 #include "bench/ring/needs.h"
 #include "bench/ring/peer.h"
-#include "bench/ring/report.h"
 #include "bench/ring/train_traffic.h"
 #include "p2p/connect.h"
 #include "p2p/failure.h"
@@ -133,15 +132,13 @@ absl::Status CheckJob(RingJob& job) {
   RZ_RETURN_IF_ERROR(TakePlan(job));
   RZ_RETURN_IF_ERROR(CheckTransport(job));
   RZ_RETURN_IF_ERROR(CheckComparable(job.options));
-  const bool writes = !job.identity || job.identity->self.value == 0;
-  if (writes) RZ_RETURN_IF_ERROR(CheckOutputs(job.options));
+  if (!job.identity || job.identity->self.value == 0) {  // the worker that writes
+    RZ_RETURN_IF_ERROR(CheckOutputFiles(
+        {{"--output_file", job.options.json_file}, {"--csv", job.options.csv_file}},
+        {{"--plan", job.options.plan_file}}));
+  }
   RZ_RETURN_IF_ERROR(CheckMemory(job));
   return MakeArea(job);
-}
-
-absl::Status Pin(const RingJob& job, WorkerId self) {
-  if (!job.options.pin) return absl::OkStatus();
-  return PinToCore(CoreOf(job, self));
 }
 
 // Of a transport between processes.
@@ -165,7 +162,7 @@ absl::StatusOr<int64_t> RunLocal(const RingJob& job) {
   RZ_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Transport>> transports,
                       CreateLocalTransports(needs));
   return WrongOf(RunThreads(job.options.workers, [&](WorkerId w) -> absl::StatusOr<std::string> {
-    RZ_RETURN_IF_ERROR(Pin(job, w));
+    if (job.options.pin) RZ_RETURN_IF_ERROR(PinToCore(CoreOf(job, w)));
     return RunRingWorker(job, std::move(transports[w.value]));
   }));
 }
@@ -197,7 +194,8 @@ absl::StatusOr<std::vector<AgreementSection>> StatementOf(RingJob& job) {
 
 absl::StatusOr<std::string> RunProcess(RingJob job, WorkerContext& context) {
   const WorkerId self = context.self();
-  RZ_RETURN_IF_ERROR(Pin(job, self));  // its message thread, too, which it makes later
+  // Its message thread, too, which it makes later.
+  if (job.options.pin) RZ_RETURN_IF_ERROR(PinToCore(CoreOf(job, self)));
   RZ_ASSIGN_OR_RETURN(GpuNeeds gpu, GpuNeedsOf(job, self));
   RZ_ASSIGN_OR_RETURN(Connection made,
                       context.Connect({.transport = ChoiceOf(job.options.transport),
@@ -246,12 +244,10 @@ absl::StatusOr<int64_t> RunWords(const std::vector<std::string>& words) {
 
 // The 15 of LaunchProcesses' "interrupted by signal 15 (Terminated)"; 0: another error.
 int SignalOf(const absl::Status& status) {
-  std::string message(status.message());
-  const bool interrupted = absl::IsCancelled(status);
   int number = 0;
-  return interrupted && std::sscanf(message.c_str(), "interrupted by signal %d", &number) == 1
-             ? number
-             : 0;
+  const std::string message(absl::IsCancelled(status) ? status.message() : "");
+  std::sscanf(message.c_str(), "interrupted by signal %d", &number);
+  return number;
 }
 
 }  // namespace

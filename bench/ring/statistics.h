@@ -6,6 +6,10 @@
 #ifndef RINGZERO_BENCH_RING_STATISTICS_H_
 #define RINGZERO_BENCH_RING_STATISTICS_H_
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <numeric>
 #include <vector>
 
 namespace ringzero {
@@ -22,7 +26,26 @@ struct Statistics {
 };
 
 // All zero if there are no values.
-Statistics StatisticsOf(std::vector<double> values);
+inline Statistics StatisticsOf(std::vector<double> values) {
+  Statistics result;
+  if (values.empty()) return result;
+  std::sort(values.begin(), values.end());
+  const size_t count = values.size();
+  const auto nearest_rank = [&values, count](size_t percent) {
+    return values[std::max<size_t>((count * percent + 99) / 100, 1) - 1];
+  };
+  result.min = values.front();
+  result.max = values.back();
+  result.median = (values[(count - 1) / 2] + values[count / 2]) / 2;
+  result.p95 = nearest_rank(95);
+  result.p99 = nearest_rank(99);
+  result.mean = std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(count);
+  double squares = 0;
+  for (const double value : values) squares += (value - result.mean) * (value - result.mean);
+  result.deviation = std::sqrt(squares / static_cast<double>(count));
+  if (result.mean > 0) result.variation_percent = 100 * result.deviation / result.mean;
+  return result;
+}
 
 }  // namespace ringzero
 

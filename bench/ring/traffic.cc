@@ -11,14 +11,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "sharding/op.h"
 
 namespace ringzero {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Kinds of the engine's messages: 1 for forward copies (kCopyKind), 5 for sums.
-constexpr uint8_t kSumKind = 5;
+// Kinds of the engine's messages.
+constexpr auto kCopyKind = static_cast<uint8_t>(Channel::kForwardCopy);
+constexpr auto kSumKind = static_cast<uint8_t>(Channel::kSum);
+// A stream's answers: a cache line.
+constexpr size_t kStreamAnswerBytes = kPayloadAlignment;
 
 class HopTraffic final : public Traffic {
  public:

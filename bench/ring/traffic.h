@@ -31,9 +31,6 @@
 
 namespace ringzero {
 
-// What the engine calls its forward copies.
-inline constexpr uint8_t kCopyKind = 1;
-
 struct TrafficSetup {
   Waiting* waiting = nullptr;  // outlives the traffic, like its transport
   Payload* payload = nullptr;  // outlives the traffic; of the memory that the transport has
@@ -70,8 +67,6 @@ std::vector<double> SecondsBetween(
 // iterations are on their way. Worker 1 answers each iteration with a cache line; then worker 0
 // begins the iteration after the next: the link is never empty, as in a tool's bandwidth test.
 absl::StatusOr<std::unique_ptr<Traffic>> MakeTraffic(const TrafficSetup& setup);
-// Payload of worker 1's answers.
-inline constexpr size_t kStreamAnswerBytes = kPayloadAlignment;
 
 // What a setup needs at one worker.
 struct TrafficMemory {
