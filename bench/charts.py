@@ -1,8 +1,10 @@
 """Pictures of benchmarks as SVG, by matplotlib: the same numbers make the same file.
 
-    write("waits.svg", "What latency costs", [Panel("growth, %", "ms", [Series("dp", [(0, 0), (20, 3)])])])
+    growth = Panel("growth, %", "ms", [Series("dp", [(0, 0), (20, 3)])])
+    write("waits.svg", "What latency costs", [growth])
 
-A process of its own draws, by a Python that has Debian's python3-matplotlib: PyTorch's Python has another numpy.
+A process of its own draws, by a Python that has Debian's python3-matplotlib: PyTorch's Python has
+another numpy.
 """
 import json
 import shutil
@@ -40,11 +42,12 @@ class Panel:
 
 
 def write(path: str, title: str, panels: list[Panel]) -> None:
-    """Panels side by side, one legend. A warning where no Python has matplotlib: what was measured is not lost."""
+    """Panels side by side, one legend. Only a warning where no Python has matplotlib."""
     text = json.dumps({"title": title, "panels": [asdict(panel) for panel in panels]})
     reason = "no python3"
     for python in filter(shutil.which, PYTHONS):
-        done = subprocess.run([python, "-I", __file__, path], input=text, capture_output=True, text=True, check=False)
+        done = subprocess.run([python, "-I", __file__, path], input=text, capture_output=True,
+                              text=True, check=False)
         if done.returncode == 0:
             return
         reason = "".join(done.stderr.strip().splitlines()[-1:])
@@ -53,12 +56,14 @@ def write(path: str, title: str, panels: list[Panel]) -> None:
 
 def _lines(place, panel: dict, colors: dict[str, str]) -> None:
     for series in panel["series"]:
-        place.plot(*zip(*series["points"]), color=colors[series["label"]], linewidth=0.8 if series["thin"] else 1.8)
+        width = 0.8 if series["thin"] else 1.8
+        place.plot(*zip(*series["points"]), color=colors[series["label"]], linewidth=width)
     if panel["y_range"]:
         place.set_ylim(*panel["y_range"])
     for text, y in panel["marks"]:
         place.axhline(y, color="#222", linestyle="--", linewidth=1)
-        place.annotate(text, (1, y), (-4, 3), ("axes fraction", "data"), "offset points", ha="right")
+        where = ("axes fraction", "data")
+        place.annotate(text, (1, y), (-4, 3), where, "offset points", ha="right")
 
 
 def _bars(place, bars: list[dict], colors: dict[str, str]) -> None:
@@ -69,7 +74,8 @@ def _bars(place, bars: list[dict], colors: dict[str, str]) -> None:
             at += length
         if bar["span"]:
             low, high = bar["span"]
-            place.errorbar((low + high) / 2, row, xerr=(high - low) / 2, color="#222", capsize=3, linewidth=1)
+            middle, half = (low + high) / 2, (high - low) / 2
+            place.errorbar(middle, row, xerr=half, color="#222", capsize=3, linewidth=1)
         if bar["mark"] is not None:
             place.plot([bar["mark"]] * 2, [row - 0.4, row + 0.4], color="#000", linewidth=2.5)
         end = max(at, bar["mark"] or 0, *(bar["span"] or [0]))
@@ -84,13 +90,14 @@ def _draw(path: str, title: str, panels: list[dict]) -> None:
     matplotlib.use("svg")
     from matplotlib import pyplot
 
-    pyplot.rcParams.update({"svg.hashsalt": "ringzero", "svg.fonttype": "none", "axes.grid": True, "axes.axisbelow": True,
-                            "grid.color": "#e3e3e3", "font.size": 9})
+    pyplot.rcParams.update({"svg.hashsalt": "ringzero", "svg.fonttype": "none", "axes.grid": True,
+                            "axes.axisbelow": True, "grid.color": "#e3e3e3", "font.size": 9})
     labels = [series["label"] for panel in panels for series in panel["series"]]
     labels += [name for panel in panels for bar in panel["bars"] for name in bar["parts"]]
     colors = {label: f"C{i}" for i, label in enumerate(dict.fromkeys(labels))}
     height = max(3.4, *(0.25 * len(panel["bars"]) + 0.8 for panel in panels))
-    figure, places = pyplot.subplots(1, len(panels), squeeze=False, layout="constrained", figsize=(5 * len(panels), height))
+    figure, places = pyplot.subplots(1, len(panels), squeeze=False, layout="constrained",
+                                     figsize=(5 * len(panels), height))
     figure.suptitle(title, fontweight="bold")
     for place, panel in zip(places[0], panels):
         place.set_title(panel["title"])
@@ -98,8 +105,9 @@ def _draw(path: str, title: str, panels: list[dict]) -> None:
         _lines(place, panel, colors)
         if panel["bars"]:
             _bars(place, panel["bars"], colors)
-    handles = [matplotlib.lines.Line2D([], [], color=color, linewidth=3) for color in colors.values()]
-    figure.legend(handles, list(colors), loc="upper center", bbox_to_anchor=(0.5, 0), ncol=6, frameon=False)
+    handles = [matplotlib.lines.Line2D([], [], color=each, linewidth=3) for each in colors.values()]
+    figure.legend(handles, list(colors), loc="upper center", bbox_to_anchor=(0.5, 0), ncol=6,
+                  frameon=False)
     figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
 
 

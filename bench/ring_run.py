@@ -36,7 +36,8 @@ def positive(text: str) -> int:
     return value
 
 
-def bench_parser(name: str, about: str, *, config: str = "", **numbers: int) -> argparse.ArgumentParser:
+def bench_parser(name: str, about: str, config: str = "",
+                 **numbers: int) -> argparse.ArgumentParser:
     """Of `./rz bench NAME`. `about`: its module's text. Where there is a default: --config (below
     bench/), --rounds, --workers, --seeds."""
     parser = argparse.ArgumentParser(prog=f"./rz bench {name}", allow_abbrev=False,
@@ -75,7 +76,8 @@ def run_command(parser: argparse.ArgumentParser,
     shown = [word for before, word in zip(["", *words], words) if "--program" not in (before, word)]
     try:
         os.makedirs(options.out, exist_ok=True)
-        print(write_page(bench(options, " ".join([parser.prog, *shown])), options.out, f"{name}.md"))
+        page = bench(options, " ".join([parser.prog, *shown]))
+        print(write_page(page, options.out, f"{name}.md"))
     except BenchError as error:
         print(f"rz: bench {name}: {error}", file=sys.stderr)
         return 1
@@ -119,13 +121,14 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
 def run(command: list[str], environment: dict[str, str] | None = None,
         timeout_seconds: float | None = None) -> str:
     """What a command that must succeed prints. `environment`: on top of this one."""
+    words = shlex.join(command)
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False,
                               timeout=timeout_seconds, env={**os.environ, **(environment or {})})
     except subprocess.TimeoutExpired as error:
-        raise BenchError(f"'{shlex.join(command)}': not done within {timeout_seconds:g} s") from error
+        raise BenchError(f"'{words}': not done within {timeout_seconds:g} s") from error
     if done.returncode != 0:
-        raise BenchError(f"'{shlex.join(command)}' ended with exit code {done.returncode}:\n"
+        raise BenchError(f"'{words}' ended with exit code {done.returncode}:\n"
                          f"{done.stdout[-1000:]}{done.stderr[-3000:]}")
     return done.stdout
 
@@ -148,8 +151,9 @@ def write_page(lines: list[str], *path: str) -> str:
 
 def set_words(settings: dict[str, object]) -> list[str]:
     """--set for each."""
-    return [word for key, value in settings.items()
-            for word in ("--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}")]
+    texts = {key: value if isinstance(value, str) else json.dumps(value)
+             for key, value in settings.items()}
+    return [word for key, text in texts.items() for word in ("--set", f"{key}={text}")]
 
 
 def train(options: argparse.Namespace, settings: dict[str, object], words: Sequence[str] = (),
@@ -162,7 +166,8 @@ def train(options: argparse.Namespace, settings: dict[str, object], words: Seque
         return read_json(summary.name)
 
 
-def train_traced(options: argparse.Namespace, settings: dict[str, object]) -> tuple[dict, list[dict]]:
+def train_traced(options: argparse.Namespace,
+                 settings: dict[str, object]) -> tuple[dict, list[dict]]:
     """The summary, and the slices of the trace."""
     with tempfile.NamedTemporaryFile(suffix=".json") as trace:
         summary = train(options, settings, ["--trace", trace.name])
@@ -194,7 +199,7 @@ def describe_machine() -> dict:
         say(f"warning: this machine is busy (load {load:.1f} on {cores} cores): times will be too "
             "long, and ratios wrong")
     try:
-        revision = run(["git", "-C", _HERE, "describe", "--always", "--dirty", "--abbrev=12"]).strip()
+        revision = run(["git", "-C", _HERE, "describe", "--always", "--dirty", "--abbrev=12"])
     except (OSError, BenchError):
         revision = "unknown"
     return {
@@ -203,7 +208,7 @@ def describe_machine() -> dict:
         "memory": _field("/proc/meminfo", "MemTotal"),
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "revision": revision,
+        "revision": revision.strip(),
         # Of the packages in the module path; torch itself is never imported here.
         **{name: metadata.version(name) for name in ("torch", "deepspeed")},
         "load_before": load,

@@ -22,10 +22,14 @@ STAGES = 32
 def course_of(workers: list[list[list[float]]]) -> list[tuple[float, float]]:
     """All workers together: (seconds, units), from when all are in their fourth iteration."""
     one = max(bytes_held for _, bytes_held, _ in workers[0])
-    changes = sorted((seconds, bytes_held - before) for points in workers
-                     for (seconds, bytes_held, _), before in zip(points, [0.0, *(point[1] for point in points)]))
+    changes = []
+    for points in workers:
+        before = 0.0
+        for seconds, bytes_held, _ in points:
+            changes.append((seconds, bytes_held - before))
+            before = bytes_held
     total, points = 0.0, []
-    for seconds, change in changes:
+    for seconds, change in sorted(changes):
         total += change
         points.append((seconds, total / one))
     begin = max(points_of[len(points_of) * 3 // 16][0] for points_of in workers)
@@ -60,7 +64,8 @@ def _bench(options: argparse.Namespace, command: str) -> list[str]:
         title, target = f"{workers} workers, {STAGES} stages", (workers + 1) / (2 * workers)
         series, rows, dp_peak = [], [], 0.0
         for name, settings in VARIANTS.items():
-            summary = train(options, {**settings, "cyclic.workers": workers, "cyclic.stages": STAGES})
+            settings = {**settings, "cyclic.workers": workers, "cyclic.stages": STAGES}
+            summary = train(options, settings)
             course, step = course_of(summary["activations"]), summary["step_seconds"]["median"]
             rows.append(_row(name, course, dp_peak, step))
             say(" ".join(rows[-1]))

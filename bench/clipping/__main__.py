@@ -27,7 +27,8 @@ def _row(rounds: list[dict], form: str) -> list[str]:
         """In percent of what `whole` is without clipping: median and middle half of the rounds."""
         if form == "off":
             return ""
-        percent = [100 * (each[form][name] - each["off"][name]) / each["off"][whole] for each in rounds]
+        percent = [100 * (each[form][name] - each["off"][name]) / each["off"][whole]
+                   for each in rounds]
         low, middle, high = statistics.quantiles(percent, n=4, method="inclusive")
         return f"{middle:+.1f} ({low:+.1f} to {high:+.1f}){unit}"
 
@@ -44,8 +45,9 @@ def _bench(options: argparse.Namespace, command: str) -> list[str]:
             **FORMS[form], "cyclic.rule": options.rule, "cyclic.workers": options.workers})
         step, waits = summary["step_seconds"]["median"], summary["waits_seconds_per_step"]
         others = sum(event["dur"] for event in slices if event["cat"] not in ("compute", "waits"))
-        return {"step": step, "one": 1, "processor": summary["cpu_seconds_per_step"],
-                "waits": sum(waits[cause] for cause in ("parameters", "gradient_sums", "update")) / step,
+        waited = sum(waits[cause] for cause in ("parameters", "gradient_sums", "update"))
+        return {"step": step, "one": 1, "waits": waited / step,
+                "processor": summary["cpu_seconds_per_step"],
                 "others": others / summary["iterations"] / 1e6,
                 "taken": summary["memory"]["allocated"]["taken"] / 2**20}
 
@@ -55,11 +57,11 @@ def _bench(options: argparse.Namespace, command: str) -> list[str]:
     rounds = take_turns(forms, options.rounds, one)
     return ["# What clipping costs", "",
             f"`{command}` made this: {options.rule}, {options.workers} workers with one thread "
-            f"each, `{os.path.basename(options.config)}`, {options.rounds} rounds. Waits in percent "
-            "of a step (mean over workers), of all causes; processor time of all workers together; "
-            "other operations: all but forward and backward, in milliseconds of a step. Added: on "
-            "top of the same round without clipping, median and middle half of the rounds; "
-            "operations in percent of the processor time.", "",
+            f"each, `{os.path.basename(options.config)}`, {options.rounds} rounds. Waits in "
+            "percent of a step (mean over workers), of all causes; processor time of all workers "
+            "together; other operations: all but forward and backward, in milliseconds of a step. "
+            "Added: on top of the same round without clipping, median and middle half of the "
+            "rounds; operations in percent of the processor time.", "",
             *table(["clipping", "step, s", "added", "waits, %", "added", "processor time, s",
                     "added", "other operations, ms", "added", "taken, MiB"],
                    [_row(rounds, form) for form in forms])]

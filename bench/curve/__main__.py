@@ -72,11 +72,11 @@ def _bench(options: argparse.Namespace, command: str) -> list[str]:
     rows = [[name, *(", ".join(f"{figure(curve):.3f}" for curve in seeds) for figure in figures)]
             for name, seeds in curves.items()]
     return ["# The first curve", "",
-            f"`{command}` made this: `examples/gpt_text.json`, a GPT byte by byte on the King James "
-            "Bible, four workers, losses in nats per byte. Plain PyTorch is one process with a loop "
-            "of its own (`bench/curve/plain.py`): the same initial parameters, batches and learning "
-            "rates, `torch.optim.AdamW` and `clip_grad_norm_`. The greatest rise is how far a "
-            "training loss lies above the lowest loss before it.", "",
+            f"`{command}` made this: `examples/gpt_text.json`, a GPT byte by byte on the King "
+            "James Bible, four workers, losses in nats per byte. Plain PyTorch is one process with "
+            "a loop of its own (`bench/curve/plain.py`): the same initial parameters, batches and "
+            "learning rates, `torch.optim.AdamW` and `clip_grad_norm_`. The greatest rise is how "
+            "far a training loss lies above the lowest loss before it.", "",
             *table(["what", f"held-out loss after {EARLY} iterations, by seed", f"after {last:,}",
                     "greatest rise of a training loss"], rows),
             "", "![held-out loss](curve.svg)"]

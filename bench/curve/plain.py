@@ -1,4 +1,4 @@
-"""A training loop as anybody writes it in PyTorch, with RingZero's initial parameters, batches and rates.
+"""A plain training loop in PyTorch, with RingZero's initial parameters, batches and rates.
 
     losses, held_out = train(config, "initial.safetensors", rates, every=50)
 """
@@ -13,13 +13,15 @@ from peers.gpt import Gpt, fill_whole, loss_of
 
 
 def _bible(path: str) -> bytes:
-    """The text in the package's file, whose parts are what compress(1) makes, without its head (integrations/data/dataset.cc)."""
+    """The text in the package's file, whose parts are what compress(1) makes, without its head
+    (integrations/data/dataset.cc)."""
     with open(path, "rb") as file:
         packed = file.read()
     (count,) = struct.unpack_from(">I", packed, 88)
     places = struct.unpack_from(f">{count + 1}I", packed, 92)
     parts = [b"\x1f\x9d\x90" + packed[begin:end] for begin, end in zip(places, places[1:])]
-    return b"".join(subprocess.run(["gzip", "-dc"], input=part, capture_output=True, check=True).stdout for part in parts)
+    return b"".join(subprocess.run(["gzip", "-dc"], input=part, capture_output=True,
+                                   check=True).stdout for part in parts)
 
 
 def _split(path: str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -29,24 +31,28 @@ def _split(path: str) -> tuple[torch.Tensor, torch.Tensor]:
     return text[:-held_out], text[-held_out:]
 
 
-def _samples(text: torch.Tensor, indices: range | tuple[int, ...], length: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _samples(text: torch.Tensor, indices: range | tuple[int, ...],
+             length: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Inputs and targets, {samples, length} each."""
     both = torch.stack([text[index * length:(index + 1) * length + 1] for index in indices])
     return both[:, :-1], both[:, 1:]
 
 
-def train(config: dict, initial: str, rates: list[float], every: int) -> tuple[list[float], list[tuple[int, float]]]:
-    """The training losses, and (iteration, held-out loss) each `every` iterations. `config`: as in the example's file."""
-    model_config, adam, evaluation = config["model"], config["optimizer"]["params"], config["evaluation"]
-    length = model_config["seq"]
-    model = Gpt(types.SimpleNamespace(layers=model_config["layers"], dim=model_config["dim"], heads=model_config["heads"],
-                                      sequence=length, vocabulary=model_config["vocab"]))
+def train(config: dict, initial: str, rates: list[float],
+          every: int) -> tuple[list[float], list[tuple[int, float]]]:
+    """The training losses, and (iteration, held-out loss) each `every` iterations. `config`: as in
+    the example's file."""
+    described, adam = config["model"], config["optimizer"]["params"]
+    length = described["seq"]
+    model = Gpt(types.SimpleNamespace(**described, sequence=length, vocabulary=described["vocab"]))
     model.head.weight = model.embedding.token
     fill_whole(model, initial)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rates[0], betas=tuple(adam["betas"]), weight_decay=adam["weight_decay"])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rates[0], betas=tuple(adam["betas"]),
+                                  weight_decay=adam["weight_decay"])
     training, held_out = _split(config["data"]["path"])
     size = (len(training) - 1) // length
-    batch = (config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"] * config["cyclic"]["workers"])
+    batch = (config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"]
+             * config["cyclic"]["workers"])
     per_epoch = -(-size // batch)
     losses, found = [], []
     for iteration, rate in enumerate(rates):
@@ -63,6 +69,6 @@ def train(config: dict, initial: str, rates: list[float], every: int) -> tuple[l
         losses.append(loss.item())
         if (iteration + 1) % every == 0:
             with torch.no_grad():
-                inputs, targets = _samples(held_out, range(evaluation["samples"]), length)
+                inputs, targets = _samples(held_out, range(config["evaluation"]["samples"]), length)
                 found.append((iteration + 1, loss_of(model(inputs), targets).item()))
     return losses, found

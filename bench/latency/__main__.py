@@ -40,7 +40,8 @@ def parser() -> argparse.ArgumentParser:
                       help=f"measured in each run [{CASE.iterations}]")
     made.add_argument("--only", action="append", choices=NAMES, metavar="NAME",
                       help=f"of {', '.join(NAMES)} [all]")
-    made.add_argument("--timeout", type=float, default=600, metavar="SECONDS", help="of one run [600]")
+    made.add_argument("--timeout", type=float, default=600, metavar="SECONDS",
+                      help="of one run [600]")
     return made
 
 
@@ -94,11 +95,12 @@ def page(command: str, about: dict, link: str, rounds: list[Round], names: list[
             f"{about['torch']}, RingZero {about['revision']}: {CASE.workers} hosts (network "
             f"namespaces of this machine) with one worker of one thread each; {link}. GPT with "
             f"{describe(CASE)}, AdamW, float32; {len(rounds)} rounds, in each everything once; "
-            "RingZero over UCX's TCP, FSDP2 over gloo. All begin with the same parameters, read the "
-            "same batches, and the first losses agree.", "",
+            "RingZero over UCX's TCP, FSDP2 over gloo. All begin with the same parameters, read "
+            "the same batches, and the first losses agree.", "",
             "Seconds per step (median); latency is one way, from host to host. *Growth*: the last "
             "column over the first.", "",
-            *rows_of(rounds, names, delays_ms), "", "![seconds per step against latency](latency.svg)"]
+            *rows_of(rounds, names, delays_ms), "",
+            "![seconds per step against latency](latency.svg)"]
 
 
 def panels(rounds: list[Round], names: list[str], delays_ms: list[float]) -> list[Panel]:

@@ -9,15 +9,29 @@ import os
 import re
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import charts
-from memory.cases import NAMES, RULES, configuration
 from peers.processes import Command, PeakWatch, run_group
 from ring_run import (BenchError, bench_parser, positive, run, run_command, say, table, write_json,
                       write_page)
 
 _BOUND = 0.05
+_ADAMW = {"type": "AdamW", "params": {"lr": 1e-4, "betas": [0.9, 0.95], "weight_decay": 0.1}}
+# Models of 11 to 26 million parameters, with their batches.
+_MODELS = {
+    "gpt": {"model": {"type": "gpt", "layers": 8, "dim": 512, "heads": 8, "vocab": 256, "seq": 128},
+            "data": {"type": "random", "samples": 4096},
+            "train_micro_batch_size_per_gpu": 4},
+    "resnet": {"model": {"type": "resnet", "depth": 18},
+               "data": {"type": "random", "samples": 4096, "input": [3, 32, 32], "classes": 10},
+               "train_micro_batch_size_per_gpu": 8},
+    "mlp": {"model": {"type": "mlp", "hidden": [1024] * 20},
+            "data": {"type": "random", "samples": 4096, "input": [1, 28, 28], "classes": 10},
+            "train_micro_batch_size_per_gpu": 64},
+}
+NAMES = {"gpt": "GPT, 8 layers of 512", "resnet": "ResNet-18", "mlp": "MLP, 20 layers of 1024"}
+RULES = ("dp", "cdp_v1", "cdp_v2")
 
 
 @dataclass(frozen=True)
@@ -31,6 +45,14 @@ class Case:
     def __str__(self) -> str:
         stage = "" if self.zero_stage == 3 else f" ZeRO-{self.zero_stage}"
         return f"{self.model} {self.transport} N={self.workers} {self.rule}{stage}"
+
+    def configuration(self, iterations: int) -> dict:
+        """For `ringzero train`."""
+        return {**_MODELS[self.model], "gradient_accumulation_steps": 1, "gradient_clipping": 0,
+                "optimizer": _ADAMW, "iterations": iterations, "evaluation": {"every": 0},
+                "seed": 1, "zero_optimization": {"stage": self.zero_stage},
+                "cyclic": {"rule": self.rule, "workers": self.workers,
+                           "transport": self.transport, "threads": 1}}
 
 
 @dataclass(frozen=True)
@@ -53,8 +75,9 @@ class Result:
 
 def certificate_in(plan: str) -> dict[str, float]:
     """MiB of the host by category, and `peak`, of what `ringzero plan` prints."""
-    lines = re.search(r"^fit certificate .*\n((?:.+\n)*?)budget ", plan, re.MULTILINE)
-    found = [re.match(r"(\S.*?)  +(-?\d+) ", line) for line in lines[1].splitlines()] if lines else []
+    printed = re.search(r"^fit certificate .*\n((?:.+\n)*?)budget ", plan, re.MULTILINE)
+    lines = printed[1].splitlines() if printed else []
+    found = [re.match(r"(\S.*?)  +(-?\d+) ", line) for line in lines]
     if not found or not all(found):
         raise BenchError("`ringzero plan` printed no fit certificate that can be read")
     return {row[1]: int(row[2]) / 2**20 for row in found}
@@ -63,7 +86,7 @@ def certificate_in(plan: str) -> dict[str, float]:
 def _measure(options: argparse.Namespace, case: Case) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         config, log = os.path.join(folder, "config.json"), os.path.join(folder, "log")
-        write_json(configuration(**asdict(case), iterations=options.iterations), config)
+        write_json(case.configuration(options.iterations), config)
         plan = run([options.program, "plan", config], timeout_seconds=options.timeout)
         predicted = certificate_in(plan)
         watch = PeakWatch()
@@ -108,12 +131,12 @@ def _bench(options: argparse.Namespace, command: str) -> list[str]:
     categories = list(results[0].categories)
     page = ["# Memory: predicted and measured", "",
             f"`{command}` made this. Predicted: the certificate's peak of the host, by `ringzero "
-            "plan` ([memory.md](../memory.md)). Measured: proportional set sizes of all processes of "
-            f"the run, added up, at their highest, in {options.iterations} iterations.", "",
+            "plan` ([memory.md](../memory.md)). Measured: proportional set sizes of all processes "
+            f"of the run, added up, at their highest, in {options.iterations} iterations.", "",
             *table(["model", "transport", "workers", "rule", "ZeRO stage", "predicted, MiB",
                     "measured, MiB", "predicted / measured"], map(Result.row, results)), "",
-            *(f"Furthest off over {transport}: {worst.ratio:.3f} ({worst.case}); {bounds[transport]}\n"
-              for transport, worst in sorted(furthest.items())),
+            *(f"Furthest off over {name}: {worst.ratio:.3f} ({worst.case}); {bounds[name]}\n"
+              for name, worst in sorted(furthest.items())),
             "![predicted and measured](memory.svg)", "", "Predicted, by category:", "",
             *table(["MiB", *categories],
                    [[result.case, *(f"{result.categories[name]:.1f}" for name in categories)]
@@ -139,5 +162,6 @@ if __name__ == "__main__":
                         help="of ZeRO; those below 3: the largest number of workers and the first "
                              "rule, over shm [all]")
     PARSER.add_argument("--iterations", type=positive, default=10)
-    PARSER.add_argument("--timeout", type=float, default=900, metavar="SECONDS", help="of one run [900]")
+    PARSER.add_argument("--timeout", type=float, default=900, metavar="SECONDS",
+                        help="of one run [900]")
     sys.exit(run_command(PARSER, _bench))

@@ -50,8 +50,8 @@ def _build_deepspeed(folder: str) -> str:
     with open(os.path.join(stub, "extension.h"), "w", encoding="utf-8") as file:
         file.write("#include <torch/types.h>\n#include <cmath>\n")
     torch = os.path.join(_SITE, "torch")
-    includes = (os.path.dirname(stub), f"{torch}/include", f"{torch}/include/torch/csrc/api/include",
-                f"{sources}/includes", f"{sources}/adam")
+    includes = (os.path.dirname(stub), f"{torch}/include", f"{sources}/includes", f"{sources}/adam",
+                f"{torch}/include/torch/csrc/api/include")
     run(["g++", "-O3", "-std=c++17", "-fPIC", "-shared", "-fopenmp", "-w", "-D__DISABLE_CUDA__",
          *_simd(), *(f"-I{include}" for include in includes),
          os.path.join(_HERE, "deepspeed_adam.cc"),

@@ -37,8 +37,8 @@ namespace {
 constexpr double kUpdateBytes = 28;
 constexpr double kCopyBytes = 8;
 
-// Does `work` with so many threads, each with its number. They are new ones, which costs some tens of
-// microseconds of the milliseconds that an update takes.
+// Does `work` with so many threads, each with its number. They are new ones, which costs some tens
+// of microseconds of the milliseconds that an update takes.
 void InThreads(int threads, const std::function<void(int)>& work) {
   std::vector<std::jthread> others;
   for (int i = 1; i < threads; ++i) others.emplace_back(work, i);

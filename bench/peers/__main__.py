@@ -63,7 +63,8 @@ class Session:
         losses = {name: self._losses(case, name) for name in peers
                   if CONFIGURATIONS[name].losses != "none"}
         worst = check_losses(losses)
-        say(f"{case.name}: the first losses of all agree (greatest relative difference {worst:.1g})")
+        say(f"{case.name}: the first losses of all agree (greatest relative difference "
+            f"{worst:.1g})")
         iterations = self._options.steps or case.iterations
 
         def one(name: str) -> RunReport:
@@ -100,8 +101,8 @@ class Session:
 
     def _run(self, case: Case, name: str, iterations: int, left_out: int = 0,
              watch: PeakWatch | None = None) -> RunReport:
-        return self._runner.run(CONFIGURATIONS[name], case, iterations=iterations, left_out=left_out,
-                                watch=watch.sample if watch else None)
+        return self._runner.run(CONFIGURATIONS[name], case, iterations=iterations,
+                                left_out=left_out, watch=watch.sample if watch else None)
 
     def _losses(self, case: Case, name: str) -> list[float]:
         """Of the first iterations: all of them for those that must train as dp does, else the

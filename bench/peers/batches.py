@@ -1,10 +1,10 @@
-"""RingZero's random tokens, drawn again: the same function of (seed, iteration, micro-batch), bit for bit.
+"""RingZero's random tokens, drawn again: the same function of (seed, iteration, micro-batch).
 
     inputs, targets = tokens_of(case, iteration=0, micro_batch=2)     # lists of samples
 
-Mirrors base/philox.h, EpochOrder (integrations/data/dataset.cc), RandomSplit (there) and
-Batches::Train (integrations/torch/models/configured_run.cc). tests/bench/benches_test.py compares with a
-file that RingZero's own code wrote, and `./rz bench peers` compares losses before it times anything.
+Mirrors base/philox.h, EpochOrder and RandomSplit (integrations/data/dataset.cc), and Batches::Train
+(integrations/torch/models/configured_run.cc). tests/bench/benches_test.py compares with a file
+that RingZero's own code wrote; `./rz bench peers` compares losses before it times anything.
 """
 import functools
 
@@ -69,7 +69,10 @@ def random_tokens(seed: int, sample: int, sequence: int, vocabulary: int) -> lis
     return [word * vocabulary >> 32 for word in words[:sequence + 1]]
 
 
-def tokens_of(case: Case, iteration: int, micro_batch: int) -> tuple[list[list[int]], list[list[int]]]:
+Samples = list[list[int]]
+
+
+def tokens_of(case: Case, iteration: int, micro_batch: int) -> tuple[Samples, Samples]:
     """Inputs and targets, {case.micro_batch, sequence} each."""
     per_epoch = case.samples // case.samples_per_step
     order = epoch_order(case.seed, iteration // per_epoch, case.samples)

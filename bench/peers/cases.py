@@ -44,9 +44,10 @@ class Case:
 
     def configuration(self, iterations: int, **cyclic: object) -> dict:
         """RingZero's configuration of this case; `cyclic`: rule, exchange."""
+        shape = self.shape
         return {
-            "model": {"type": "gpt", "layers": self.shape.layers, "dim": self.shape.dim, "heads": self.shape.heads,
-                      "vocab": self.shape.vocabulary, "seq": self.shape.sequence},
+            "model": {"type": "gpt", "layers": shape.layers, "dim": shape.dim, "heads": shape.heads,
+                      "vocab": shape.vocabulary, "seq": shape.sequence},
             "data": {"type": "random", "samples": self.samples},
             "train_micro_batch_size_per_gpu": self.micro_batch,
             "gradient_accumulation_steps": 1,
@@ -76,12 +77,13 @@ CASES = {case.name: case for case in (
 # What a step costs in Python where layers are small; no part of a run of all cases.
 SMALL_CASES = {case.name: case for case in (
     Case("4x128", Shape(layers=4, dim=128, sequence=128), micro_batch=4, iterations=100, workers=2),
-    Case("12x256", Shape(layers=12, dim=256, sequence=128), micro_batch=4, iterations=20, workers=2),
+    Case("12x256", Shape(layers=12, dim=256, sequence=128), micro_batch=4, iterations=20,
+         workers=2),
 )}
 
-# For memory alone: few tokens, so that activations do not count. The first is next to nothing but the
-# processes themselves; in the other two every matrix is either smaller or larger than what glibc's
-# malloc ever keeps (32 MiB), so that it treats both alike.
+# For memory alone: few tokens, so that activations do not count. The first is next to nothing but
+# the processes themselves; in the other two every matrix is either smaller or larger than what
+# glibc's malloc ever keeps (32 MiB), so that it treats both alike.
 MEMORY_CASES = tuple(Case(f"memory-8x{dim}", Shape(layers=8, dim=dim, sequence=4), micro_batch=1,
                           iterations=8) for dim in (64, 896, 1152))
 
@@ -92,7 +94,7 @@ class Configuration:
     label: str
     cyclic: dict = field(default_factory=dict)  # RingZero's section `cyclic`; empty: a peer
     jemalloc: bool = False  # of a peer: with the program's allocator and its settings
-    losses: str = "dp"      # as dp's: "dp" all of them, "first" the first only, "none" it tells none
+    losses: str = "dp"      # as dp's: "dp" all, "first" the first only, "none" it tells none
 
     @property
     def is_ring(self) -> bool:
@@ -107,7 +109,8 @@ class Configuration:
 
 
 CONFIGURATIONS = {each.name: each for configuration in (
-    Configuration("floor", "floor (RingZero alone)", {"rule": "dp", "exchange": False}, losses="none"),
+    Configuration("floor", "floor (RingZero alone)", {"rule": "dp", "exchange": False},
+                  losses="none"),
     Configuration("cdp_v1", "RingZero cdp_v1", {"rule": "cdp_v1"}, losses="first"),
     Configuration("cdp_v2", "RingZero cdp_v2", {"rule": "cdp_v2"}, losses="first"),
     Configuration("dp", "RingZero dp", {"rule": "dp"}),

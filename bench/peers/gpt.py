@@ -1,6 +1,6 @@
-"""The GPT of integrations/torch/models/gpt.cc, in PyTorch: the same layers, operators and names of parameters.
+"""The GPT of integrations/torch/models/gpt.cc, in PyTorch: the same layers, operators and names.
 
-Parameters are made empty: their values come from the file that `ringzero train --dump-parameters` wrote.
+Parameters are made empty: their values come from a file of `ringzero train --dump-parameters`.
 """
 from collections.abc import Callable
 
@@ -36,7 +36,7 @@ class Attention(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, length, dim = x.shape
-        qkv = self.qkv(self.norm(x)).view(batch, length, 3, self.heads, dim // self.heads).permute(2, 0, 3, 1, 4)
+        qkv = self.qkv(self.norm(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         mixed = functional.scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], is_causal=True)
         return x + self.project(mixed.transpose(1, 2).reshape(batch, length, dim))
 
@@ -102,7 +102,7 @@ def loss_of(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def fill(model: nn.Module, path: str, put: Callable[[nn.Parameter, torch.Tensor], None]) -> None:
-    """Calls put(parameter, whole value) for each. Every parameter must be in the file, and the other way round."""
+    """Calls put(parameter, whole value) for each. The file and the model must have the same."""
     named = dict(model.named_parameters())
     for name, shape, values in tensors_in(path):
         if (parameter := named.pop(name, None)) is None:

@@ -1,10 +1,11 @@
 """Runs a group of processes to their end, or ends them all; and watches how much memory they take.
 
     watch = PeakWatch()
-    run_group([Command("ddp worker 0", argv, environment, log), …], timeout_seconds=1800, watch=watch.sample)
+    run_group([Command("ddp worker 0", argv, environment, log), …], 1800, watch.sample)
     watch.peak_mib
 
-While nothing is watched the caller sleeps until a process ends: it takes no time from what is being measured.
+While nothing is watched the caller sleeps until a process ends: it takes no time from what is
+being measured.
 """
 import contextlib
 import ctypes
@@ -19,7 +20,7 @@ from typing import NoReturn
 
 from ring_run import BenchError
 
-_WATCH_PERIOD_SECONDS = 0.1  # and at least as long as a look takes: half of the time at most goes into looking
+_WATCH_PERIOD_SECONDS = 0.1  # at least as long as a look takes: half of the time at most is looking
 _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
 
@@ -55,34 +56,36 @@ def _raise(name: str, what: str, log: str) -> NoReturn:
 
 def run_group(commands: list[Command], timeout_seconds: float,
               watch: Callable[[list[int]], None] | None = None) -> None:
-    """BenchError names the first process that failed, or says that it took too long. `watch` gets all process ids often."""
+    """BenchError names the first process that failed, or says that it took too long. `watch` gets
+    all process ids often."""
     running: list[tuple[Command, subprocess.Popen]] = []
     deadline = time.monotonic() + timeout_seconds
     try:
         for command in commands:
             with open(command.log, "wb") as log:
                 running.append((command, subprocess.Popen(
-                    command.argv, env=os.environ | command.environment, stdin=subprocess.DEVNULL, stdout=log,
-                    stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=_die_with_parent)))
+                    command.argv, env=os.environ | command.environment, stdin=subprocess.DEVNULL,
+                    stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+                    preexec_fn=_die_with_parent)))
         while True:
             for command, process in running:
                 if process.poll() not in (None, 0):
                     _raise(command.name, f"ended with exit code {process.returncode}", command.log)
-            # Not polled again: what has not been reaped has its process id still, even when it has just ended.
-            alive = [(command, process) for command, process in running if process.returncode is None]
+            # Not polled again: what has not been reaped has its process id still.
+            alive = [each for each in running if each[1].returncode is None]
             if not alive:
                 return
             left = deadline - time.monotonic()
             if left <= 0:
-                command = alive[0][0]
-                _raise(command.name, f"not done within {timeout_seconds:g} s: wanted an end, found it running", command.log)
+                what = f"not done within {timeout_seconds:g} s: wanted an end, found it running"
+                _raise(alive[0][0].name, what, alive[0][0].log)
             if watch is not None:
                 begin = time.monotonic()
                 watch([process.pid for _, process in alive])
                 left = min(left, max(_WATCH_PERIOD_SECONDS, time.monotonic() - begin))
             _wait_for_any([process for _, process in alive], left)
     finally:
-        for _, process in running:  # with everything that it has started, unless it has ended by itself
+        for _, process in running:  # with all that it has started, unless it has ended by itself
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
@@ -112,8 +115,8 @@ def _signal_all(pids: list[int], number: int) -> None:
 
 
 class PeakWatch:
-    """Proportional set sizes of the processes that it is given and of their children, summed: a page that n processes map is 1/n in
-    each, so it counts once. Costs time: never in a run that is timed."""
+    """Proportional set sizes of the processes that it is given and of their children, summed: a
+    page that n processes map is 1/n in each, so it counts once. Never in a run that is timed."""
 
     def __init__(self) -> None:
         self.peak_mib = 0.0

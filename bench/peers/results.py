@@ -20,7 +20,7 @@ def check_losses(losses: dict[str, list[float]]) -> float:
     far from it."""
     worst = 0.0
     for iteration in range(max(map(len, losses.values()), default=0)):
-        found = {name: values[iteration] for name, values in losses.items() if len(values) > iteration}
+        found = {name: each[iteration] for name, each in losses.items() if len(each) > iteration}
         if len(found) < 2:
             raise BenchError(f"losses: only {', '.join(found)} has one of iteration {iteration}: "
                              "nobody to compare with")
@@ -121,7 +121,8 @@ def make_rows(result: CaseResult, slopes: dict[str, MemorySlope]) -> list[Row]:
     return [_row(name, result, slopes) for name in CONFIGURATIONS if name in result.rounds[0]]
 
 
-def memory_slope(points: list[tuple[int, float]], forecast_bytes: list[int] | None = None) -> MemorySlope:
+def memory_slope(points: list[tuple[int, float]],
+                 forecast_bytes: list[int] | None = None) -> MemorySlope:
     """`points`: (parameters, peak MiB) of three sizes in rising order; the first only says what the
     process itself takes. `forecast_bytes`: by the plan, of the same sizes."""
     (tiny, tiny_mib), (small, small_mib), (large, large_mib) = points
@@ -158,7 +159,8 @@ def _shown(value: float | str | None, form: str) -> str:
 
 def step_table(rows: list[Row]) -> list[str]:
     return table([title for title, *_ in _COLUMNS],
-                 [[_shown(getattr(row, field), form) for _, field, form in _COLUMNS] for row in rows])
+                 [[_shown(getattr(row, field), form) for _, field, form in _COLUMNS]
+                  for row in rows])
 
 
 def memory_table(slopes: dict[str, MemorySlope]) -> list[str]:
@@ -166,9 +168,11 @@ def memory_table(slopes: dict[str, MemorySlope]) -> list[str]:
     for name, each in CONFIGURATIONS.items():
         if slope := slopes.get(name):
             ratio = slope.bytes_per_parameter / slope.forecast if slope.forecast else None
-            rows.append([each.label, f"{slope.bytes_per_parameter:.1f}", _shown(slope.forecast, ".1f"),
-                         _shown(ratio, ".2f"), f"{slope.base_mib:.0f}"])
-    return table(["", "bytes per parameter", "by the plan", "ratio", "without parameters, MiB"], rows)
+            rows.append([each.label, f"{slope.bytes_per_parameter:.1f}",
+                         _shown(slope.forecast, ".1f"), _shown(ratio, ".2f"),
+                         f"{slope.base_mib:.0f}"])
+    titles = ["", "bytes per parameter", "by the plan", "ratio", "without parameters, MiB"]
+    return table(titles, rows)
 
 
 def panels(rows: list[Row]) -> list[Panel]:
@@ -199,9 +203,9 @@ def page(command: str, machine: dict, results: list[CaseResult],
     """README.md says what each column means and how it was measured."""
     lines = ["# RingZero and its peers", "",
              f"`{command}`, on {machine['cores']} cores of {machine['processor']}, PyTorch "
-             f"{machine['torch']}, DeepSpeed {machine['deepspeed']}, RingZero {machine['revision']}; "
-             "float32, AdamW, one thread per worker, peers on gloo. What is measured and how: "
-             "bench/peers/README.md."]
+             f"{machine['torch']}, DeepSpeed {machine['deepspeed']}, RingZero "
+             f"{machine['revision']}; float32, AdamW, one thread per worker, peers on gloo. What "
+             "is measured and how: bench/peers/README.md."]
     for result in results:
         name = result.case.name
         lines += ["", f"## {name}", "",

@@ -1,5 +1,4 @@
-"""One run of RingZero or of a peer, which processes of their own train, and what they have to say of
-it.
+"""One run of RingZero or of a peer, which processes of their own train, and what they say of it.
 
     runner = Runner(program, folder, timeout_seconds=1800)
     runner.dump_initial(case)
@@ -43,7 +42,7 @@ class RunSpec:
 @dataclass(frozen=True)
 class RunReport:
     """Of one run, RingZero's or a peer's."""
-    losses: list[float]           # by iteration, mean of all micro-batches; RingZero: first and last
+    losses: list[float]           # by iteration, means over workers; RingZero: first and last
     step_median: float            # seconds, at worker 0, of the measured iterations
     step_min: float
     step_max: float
@@ -58,7 +57,7 @@ class Place:
     """Where a worker runs."""
     enter: list[str]  # what its command begins with there
     interface: str    # the network device that gloo takes
-    environment: dict[str, str] = dataclasses.field(default_factory=dict)  # as of RingZero's launcher
+    environment: dict[str, str] = dataclasses.field(default_factory=dict)  # as of a launcher
 
 
 _HERE = Place([], "lo")
@@ -113,9 +112,9 @@ class Runner:
                          minor_faults_per_step=summary["minor_faults_per_step"])
 
     def dump_initial(self, case: Case) -> None:
-        """RingZero's initial parameters. What it dumps is what it trained, so it trains one iteration
-        with a rate of 0, which changes nothing (AdamW's decay is a share of the rate); they are keyed
-        by (seed, name), so one worker is enough."""
+        """RingZero's initial parameters. What it dumps is what it trained, so it trains one
+        iteration with a rate of 0, which changes nothing (AdamW's decay is a share of the rate);
+        they are keyed by (seed, name), so one worker is enough."""
         configuration = case.configuration(1, rule="dp", workers=1)
         configuration["optimizer"]["params"]["lr"] = 0
         self._train(f"initial parameters ({case.name})", configuration,
@@ -125,7 +124,8 @@ class Runner:
         """Of model states and buffers, by the plan alone."""
         config = self._path("config.json")
         write_json(case.configuration(1, **configuration.cyclic), config)
-        return forecast_in(run([self.program, "plan", config], timeout_seconds=self.timeout_seconds))
+        plan = run([self.program, "plan", config], timeout_seconds=self.timeout_seconds)
+        return forecast_in(plan)
 
     def _path(self, name: str) -> str:
         return os.path.join(self.folder, name)

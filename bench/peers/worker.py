@@ -1,4 +1,4 @@
-"""One worker process of a peer: python3 -m peers.worker SPEC WORKER. The loop and its clock are the same for all."""
+"""A worker process of a peer: python3 -m peers.worker SPEC WORKER. All have this loop and clock."""
 import os
 import pickle
 import resource
@@ -14,7 +14,10 @@ from peers.batches import tokens_of
 from peers.runs import RunReport, RunSpec
 
 
-def _batches(spec: RunSpec, worker: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+Batches = list[tuple[torch.Tensor, torch.Tensor]]
+
+
+def _batches(spec: RunSpec, worker: int) -> Batches:
     """Of all iterations, made before the first: K = 1, so worker w has micro-batch w."""
     lists = (tokens_of(spec.case, iteration, worker) for iteration in range(spec.iterations))
     return [(torch.tensor(inputs), torch.tensor(targets)) for inputs, targets in lists]
@@ -26,8 +29,8 @@ def _used() -> tuple[float, int]:
     return usage.ru_utime + usage.ru_stime, usage.ru_minflt
 
 
-def _run(spec: RunSpec, step: wrappings.Step, batches: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, list[float]]:
-    """{losses…, CPU seconds, minor faults} of this worker in double, and seconds of its measured steps."""
+def _run(spec: RunSpec, step: wrappings.Step, batches: Batches) -> tuple[torch.Tensor, list[float]]:
+    """{losses…, CPU seconds, minor faults} of this worker in double; seconds of measured steps."""
     distributed.barrier()
     losses, ends = [], []
     before = _used()
@@ -39,8 +42,9 @@ def _run(spec: RunSpec, step: wrappings.Step, batches: list[tuple[torch.Tensor, 
         if iteration >= spec.left_out:
             ends.append(time.perf_counter())
     after = _used()
-    numbers = [float(loss) for loss in losses] + [after[0] - before[0], after[1] - before[1]]
-    return torch.tensor(numbers, dtype=torch.float64), [end - begin for begin, end in zip(ends, ends[1:])]
+    numbers = [*map(float, losses), after[0] - before[0], after[1] - before[1]]
+    steps = [end - begin for begin, end in zip(ends, ends[1:])]
+    return torch.tensor(numbers, dtype=torch.float64), steps
 
 
 def _report(spec: RunSpec, numbers: torch.Tensor, steps: list[float]) -> RunReport:
@@ -48,8 +52,9 @@ def _report(spec: RunSpec, numbers: torch.Tensor, steps: list[float]) -> RunRepo
     *losses, cpu_seconds, faults = numbers.tolist()
     return RunReport(losses=[loss / spec.case.workers for loss in losses],
                      step_median=statistics.median(steps), step_min=min(steps), step_max=max(steps),
-                     step_mean=statistics.fmean(steps), cpu_seconds_per_step=cpu_seconds / len(steps),
-                     minor_faults_per_step=faults / len(steps), steps=steps)
+                     step_mean=statistics.fmean(steps), steps=steps,
+                     cpu_seconds_per_step=cpu_seconds / len(steps),
+                     minor_faults_per_step=faults / len(steps))
 
 
 def _check_allocator() -> None:
@@ -57,7 +62,8 @@ def _check_allocator() -> None:
     wanted = os.environ.get("LD_PRELOAD")
     with open("/proc/self/maps", encoding="utf-8") as maps:
         if wanted and wanted not in maps.read():
-            sys.exit(f"wanted the allocator {wanted}, found it not loaded: install it (Debian: libjemalloc2)")
+            sys.exit(f"wanted the allocator {wanted}, found it not loaded: install it (Debian: "
+                     "libjemalloc2)")
 
 
 def main(spec_path: str, worker: int) -> None:
@@ -66,8 +72,8 @@ def main(spec_path: str, worker: int) -> None:
     torch.set_num_interop_threads(1)
     with open(spec_path, "rb") as file:
         spec: RunSpec = pickle.load(file)
-    distributed.init_process_group("gloo", init_method=f"file://{os.path.abspath(spec.store)}", rank=worker,
-                                   world_size=spec.case.workers)
+    distributed.init_process_group("gloo", init_method=f"file://{os.path.abspath(spec.store)}",
+                                   rank=worker, world_size=spec.case.workers)
     step = getattr(wrappings, spec.wrapping)(spec)
     numbers, steps = _run(spec, step, _batches(spec, worker))
     distributed.all_reduce(numbers)
@@ -75,7 +81,8 @@ def main(spec_path: str, worker: int) -> None:
         with open(spec.report, "wb") as file:
             pickle.dump(_report(spec, numbers, steps), file)
     distributed.barrier()
-    # No shut-down: with FSDP2 one process in some ten ends it in std::terminate, long after all is measured and written.
+    # No shut-down: with FSDP2 one process in some ten ends it in std::terminate, long after all is
+    # measured and written.
     os._exit(0)
 
 

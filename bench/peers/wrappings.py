@@ -1,7 +1,7 @@
 """The peers, a function each: it makes the model as that peer wants it and returns its step.
 
-A step runs forward, backward, exchange and update on one micro-batch and returns its loss, detached and unread. Each imports what it
-needs by itself, so that no peer holds the memory of another's.
+A step runs forward, backward, exchange and update on one micro-batch and returns its loss, detached
+and unread. Each imports what it needs by itself, so that no peer holds the memory of another's.
 """
 import os
 from collections.abc import Callable
@@ -37,6 +37,10 @@ def _ordinary_step(model: nn.Module, optimizer: torch.optim.Optimizer | None) ->
     return step
 
 
+def _adamw(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), **_ADAMW)
+
+
 def _engine_step(engine: Callable) -> Step:
     """The loop of DeepSpeed's engine, which RingZero's has, too."""
 
@@ -59,16 +63,19 @@ def python(spec: RunSpec) -> Step:
     import ringzero
     os.environ["RINGZERO_RENDEZVOUS"] = f"file://{os.path.abspath(spec.store)}.ring"
     model = _whole(spec)
-    engine, *_ = ringzero.initialize(model=model, config=spec.case.python_configuration, iterations=spec.iterations,
-                                     cut=[*model.block_names, "head"], example=torch.zeros(1, spec.case.shape.sequence).long())
+    example = torch.zeros(1, spec.case.shape.sequence).long()
+    engine, *_ = ringzero.initialize(model=model, config=spec.case.python_configuration,
+                                     iterations=spec.iterations,
+                                     cut=[*model.block_names, "head"], example=example)
     return _engine_step(engine)
 
 
 def ddp(spec: RunSpec, **options: bool) -> Step:
-    """DistributedDataParallel: gradients are copied into buckets, which are all-reduced while the backward goes on."""
+    """DistributedDataParallel: gradients are copied into buckets, which are all-reduced while the
+    backward goes on."""
     from torch.nn.parallel import DistributedDataParallel
     model = _whole(spec)
-    return _ordinary_step(DistributedDataParallel(model, **options), torch.optim.AdamW(model.parameters(), **_ADAMW))
+    return _ordinary_step(DistributedDataParallel(model, **options), _adamw(model))
 
 
 def ddp_bucket_view(spec: RunSpec) -> Step:
@@ -77,17 +84,19 @@ def ddp_bucket_view(spec: RunSpec) -> Step:
 
 
 def zero1(spec: RunSpec) -> Step:
-    """DistributedDataParallel with ZeroRedundancyOptimizer (ZeRO stage 1): optimizer states are sharded."""
+    """DDP with ZeroRedundancyOptimizer (ZeRO stage 1): optimizer states are sharded."""
     from torch.distributed.optim import ZeroRedundancyOptimizer
     from torch.nn.parallel import DistributedDataParallel
     model = _whole(spec)
     wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True)
-    return _ordinary_step(wrapped, ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.AdamW,
-                                                           parameters_as_bucket_view=True, **_ADAMW))
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.AdamW,
+                                        parameters_as_bucket_view=True, **_ADAMW)
+    return _ordinary_step(wrapped, optimizer)
 
 
 def fsdp2(spec: RunSpec) -> Step:
-    """fully_shard on each block and on the rest, which is ZeRO stage 3; blocks are resharded after their forward."""
+    """fully_shard on each block and on the rest, which is ZeRO stage 3; blocks are resharded after
+    their forward."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
     mesh = init_device_mesh("cpu", (spec.case.workers,))
@@ -105,7 +114,7 @@ def fsdp2(spec: RunSpec) -> Step:
             parameter.to_local().copy_(shards[worker])
 
     fill(model, spec.initial, put_shard)
-    return _ordinary_step(model, torch.optim.AdamW(model.parameters(), **_ADAMW))
+    return _ordinary_step(model, _adamw(model))
 
 
 def deepspeed_zero3(spec: RunSpec) -> Step:
@@ -130,6 +139,6 @@ def deepspeed_zero3(spec: RunSpec) -> Step:
                 parameter.copy_(values)
 
     fill(model, spec.initial, put_gathered)
-    # DeepSpeed's own CPU Adam would be compiled here first, with what happens to be installed: torch's it is, for all.
-    engine, *_ = deepspeed.initialize(model=model, config=config, optimizer=torch.optim.AdamW(model.parameters(), **_ADAMW))
+    # DeepSpeed's own CPU Adam would be compiled here first, with what happens to be installed.
+    engine, *_ = deepspeed.initialize(model=model, config=config, optimizer=_adamw(model))
     return _engine_step(engine)

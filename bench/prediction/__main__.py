@@ -4,13 +4,14 @@ measures.
 Each pair is measured right after each other: the profile, and the run that it should foretell.
 """
 import argparse
+import itertools
 import os
 import re
 import statistics
 import sys
 import tempfile
 
-from memory.cases import NAMES, RULES, configuration
+from memory.__main__ import NAMES, RULES, Case
 from ring_run import (BenchError, bench_parser, positive, run, run_command, set_words, table,
                       take_turns, train, write_json)
 
@@ -24,16 +25,16 @@ def _bench(options: argparse.Namespace, command: str) -> list[str]:
         model, workers, rule = case
         with tempfile.TemporaryDirectory() as folder:
             config, profile = (os.path.join(folder, name) for name in ("run.json", "profile.json"))
-            write_json(configuration(model, rule=rule, workers=workers, transport="shm",
-                                     iterations=options.iterations), config)
+            write_json(Case(model, "shm", workers, rule).configuration(options.iterations), config)
             settings = {"train_micro_batch_size_per_gpu": MICRO_BATCHES[model]}
-            plan = run([options.program, "plan", config, "--profile", profile, *set_words(settings)])
+            plan = run([options.program, "plan", config, "--profile", profile,
+                        *set_words(settings)])
             if (step := re.search(r"^step +(\S+) ms", plan, re.MULTILINE)) is None:
                 raise BenchError(f"{case}: `ringzero plan` printed no step")
             summary = train(options, settings, config=config)
             return float(step[1]) / 1000, summary["step_seconds"]["median"]
 
-    cases = [(model, workers, rule) for model in NAMES for workers in options.workers for rule in RULES]
+    cases = list(itertools.product(NAMES, options.workers, RULES))
     rounds = take_turns(cases, options.rounds, one)
     rows = []
     for case in sorted(cases):
@@ -44,16 +45,18 @@ def _bench(options: argparse.Namespace, command: str) -> list[str]:
                      f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"])
     return ["# Predicted and measured step times", "",
             f"`{command}` made this, on {len(os.sched_getaffinity(0))} cores: in each of "
-            f"{options.rounds} rounds, for each line, `ringzero plan --profile` measures the layers "
-            "anew and predicts, and `ringzero train` runs right after it. Seconds are medians; the "
-            "ratio is the median of the rounds' own ratios, with the lowest and the highest.", "",
-            *table(["model", "workers", "rule", "predicted, s", "measured, s", "predicted / measured"],
-                   rows)]
+            f"{options.rounds} rounds, for each line, `ringzero plan --profile` measures the "
+            "layers anew and predicts, and `ringzero train` runs right after it. Seconds are "
+            "medians; the ratio is the median of the rounds' own ratios, with the lowest and the "
+            "highest.", "",
+            *table(["model", "workers", "rule", "predicted, s", "measured, s",
+                    "predicted / measured"], rows)]
 
 
 if __name__ == "__main__":
     PARSER = bench_parser("prediction", __doc__, rounds=3)
-    PARSER.add_argument("--workers", nargs="+", type=positive, default=[2, 4], metavar="N", help="[2 4]")
+    PARSER.add_argument("--workers", nargs="+", type=positive, default=[2, 4], metavar="N",
+                        help="[2 4]")
     PARSER.add_argument("--iterations", type=positive, default=20,
                         help="of each run; the first 10 are left out [20]")
     sys.exit(run_command(PARSER, _bench))

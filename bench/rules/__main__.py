@@ -1,4 +1,4 @@
-"""The command `./rz bench rules`: what a delayed update costs in accuracy. The times are not looked at."""
+"""The command `./rz bench rules`: what a delayed update costs in accuracy, whatever the times."""
 import argparse
 import os
 import sys
@@ -9,18 +9,24 @@ from ring_run import RULES, bench_parser, run_command, say, table, train_with_me
 _SMOOTHED = 120  # iterations in one point of the curve
 
 
-def _run(options: argparse.Namespace, settings: dict[str, object]) -> dict[str, list[tuple[float, float]]]:
-    """Curves over iterations: the held-out accuracy in percent, and the training loss."""
+# Over iterations: "accuracy", which is the held-out one in percent, and the training "loss".
+Curves = dict[str, list[tuple[float, float]]]
+
+
+def _run(options: argparse.Namespace, settings: dict[str, object]) -> Curves:
     summary, scalars = train_with_metrics(options, settings)
+    evaluations = summary["evaluations"]
     losses = [each["Train/Samples/train_loss"] for each in scalars]
     chunks = [losses[i:i + _SMOOTHED] for i in range(0, len(losses), _SMOOTHED)]
-    return {"accuracy": [(point["iteration"], 100 * point["accuracy"]) for point in summary["evaluations"]],
-            "loss": [((i + 1) * _SMOOTHED, sum(chunk) / len(chunk)) for i, chunk in enumerate(chunks)]}
+    return {"accuracy": [(each["iteration"], 100 * each["accuracy"]) for each in evaluations],
+            "loss": [((i + 1) * _SMOOTHED, sum(chunk) / len(chunk))
+                     for i, chunk in enumerate(chunks)]}
 
 
-def _section(options: argparse.Namespace, rate: float | None, runs: dict[str, list[dict]]) -> list[str]:
+def _section(options: argparse.Namespace, rate: float | None,
+             runs: dict[str, list[Curves]]) -> list[str]:
     """`runs`: by rule, each seed's."""
-    name, title = ("rules", "the rules")
+    name, title = "rules", "the rules"
     if rate is not None:
         name, title = f"rules-{rate:g}", f"learning rate {rate:g}"
 

@@ -18,7 +18,8 @@ ADAMW = {**{rule: RULES[rule] for rule in ("dp", "cdp_v2, slack 0", "cdp_v2, sla
          "cdp_v2, strict": STRICT, "cdp_v1": RULES["cdp_v1"]}
 PREDICTED = {"dp": RULES["dp"]}
 for _rule in ("cdp_v2, slack 1", "cdp_v1"):
-    PREDICTED |= {_rule: RULES[_rule], f"{_rule}, predict": {**RULES[_rule], "cyclic.predict": True}}
+    PREDICTED[_rule] = RULES[_rule]
+    PREDICTED[f"{_rule}, predict"] = {**RULES[_rule], "cyclic.predict": True}
 
 
 def _shown(seeds: list[Curve], early: bool = False) -> str:
@@ -54,7 +55,8 @@ def _section(options: argparse.Namespace, name: str, file_name: str,
     if not series:
         return lines
     lowest = min(y for each in series for _, y in each.points)
-    end = [charts.Series(each.label, each.points[len(each.points) // 2:], thin=True) for each in series]
+    end = [charts.Series(each.label, each.points[len(each.points) // 2:], thin=True)
+           for each in series]
     highest = min(max(y for each in end for _, y in each.points), lowest + 0.6)
     charts.write(os.path.join(options.out, file_name), name, [
         charts.Panel("validation loss, nats per byte", "iteration", series, (lowest, lowest + 1.5)),
@@ -86,5 +88,6 @@ if __name__ == "__main__":
     PARSER = bench_parser("text", __doc__, config="text/gpt.json", seeds=2)
     PARSER.add_argument("--iterations", type=positive, metavar="N", help="[the config's]")
     PARSER.add_argument("--laps", nargs="+", type=int, default=[1, 4], metavar="K", help="[1 4]")
-    PARSER.add_argument("--sgd-rates", nargs="+", type=float, default=[0.05], metavar="LR", help="[0.05]")
+    PARSER.add_argument("--sgd-rates", nargs="+", type=float, default=[0.05], metavar="LR",
+                        help="[0.05]")
     sys.exit(run_command(PARSER, _bench))

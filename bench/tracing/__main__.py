@@ -31,8 +31,8 @@ def _bench(options: argparse.Namespace, command: str) -> list[str]:
     for what, name, limit in ADDED:
         pairs = zip(costs[what]["step"], costs["neither"]["step"])
         low, added, high = statistics.quantiles([1e6 * (on - off) for on, off in pairs], n=4)
-        nanoseconds = 1e9 * statistics.median(costs[what]["event"])
-        rows.append([name, f"{nanoseconds:.0f}", f"{100 * 1e-9 * nanoseconds * events / step:.3f} %",
+        event = statistics.median(costs[what]["event"])
+        rows.append([name, f"{1e9 * event:.0f}", f"{100 * event * events / step:.3f} %",
                      f"{added:.1f} ({low:.1f} to {high:.1f})",
                      f"{100 * 1e-6 * added / used:.3f} %", f"{limit} %"])
     return ["# What recording and tracing cost", "",

@@ -5,6 +5,7 @@ copy came by way of others. Updates that are slowed (cyclic.inject.update_slowne
 times as long, asleep: what hides them is the schedule.
 """
 import argparse
+import itertools
 import os
 import re
 import statistics
@@ -29,7 +30,7 @@ def _fields(op: str) -> dict[str, int]:
 
 
 def _made(op: str) -> tuple[int, int] | None:
-    """The (stage, version) that a wait for `op` waits for; none: it is no update and no parameters."""
+    """The (stage, version) that a wait for `op` waits for; none: no update and no parameters."""
     fields, words = _fields(op), op.split()
     if words[0] == "Recv" and not {"forward", "backward", "inject"} & set(words):
         return None
@@ -68,7 +69,7 @@ def _row(rule: str, slowness: float, found: list[tuple[float, Exposed]]) -> list
 
 
 def _bench(options: argparse.Namespace, command: str) -> list[str]:
-    runs = [(rule, slowness) for rule in ("dp", "cdp_v1") for slowness in options.slowness or [1, 10]]
+    runs = list(itertools.product(("dp", "cdp_v1"), options.slowness or [1, 10]))
 
     def one(run: tuple[str, float]) -> tuple[float, Exposed]:
         rule, slowness = run

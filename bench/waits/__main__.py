@@ -27,7 +27,7 @@ def _growth(rule: str, delay: float, rounds: list[dict]) -> float:
 def _row(rule: str, delay: float, rounds: list[dict]) -> list[str]:
     found = [each[rule, delay] for each in rounds]
     parameters, sums, updates = (
-        statistics.median(100 * each["waits_seconds_per_step"][cause] / _step(each) for each in found)
+        statistics.median(100 * of["waits_seconds_per_step"][cause] / _step(of) for of in found)
         for cause in ("parameters", "gradient_sums", "update"))
     return [rule, f"{1000 * delay:g}", f"{statistics.median(map(_step, found)):.3f}",
             f"{_growth(rule, delay, rounds):+.1f} %",
@@ -44,7 +44,7 @@ def _bench(options: argparse.Namespace, command: str) -> list[str]:
         return train(options, {**RULES[rule], "cyclic.workers": options.workers, **injected})
 
     rounds = take_turns(runs, options.rounds, one)
-    series = [charts.Series(rule, [(1000 * delay, _growth(rule, delay, rounds)) for delay in delays])
+    series = [charts.Series(rule, [(1000 * at, _growth(rule, at, rounds)) for at in delays])
               for rule in NAMES]
     top = max(y for each in series for _, y in each.points)
     charts.write(os.path.join(options.out, "waits.svg"),

@@ -65,8 +65,9 @@ def _bench(options: argparse.Namespace, command: str) -> list[str]:
     lines = ["# The wire", "",
              f"`{command}` made this on {os.cpu_count()} cores. Medians of {options.rounds} rounds "
              "(and the least and the most); in each round every case runs once, and in a case ours "
-             "and its peer take turns. Times are of one message; `peer / ours`: 1 is as fast as the "
-             "peer, 2 twice as fast. [ring_perf](../ring_perf.md) says what is measured, and how."]
+             "and its peer take turns. Times are of one message; `peer / ours`: 1 is as fast as "
+             "the peer, 2 twice as fast. [ring_perf](../ring_perf.md) says what is measured, and "
+             "how."]
     for title, words in CASES.items():
         lines += ["", f"## {title}", "", f"`{words} --compare`", "",
                   *table(["size", "ours, µs", "peer, µs", "peer / ours", "ours - peer, µs"],
