@@ -24,17 +24,18 @@ class List(unittest.TestCase):
 
     def bench(self, *arguments):
         environment = dict(os.environ, PATH=f"{self.clone}/useless:{os.environ['PATH']}")
-        return subprocess.run([os.path.join(self.clone, "rz"), "bench", *arguments], capture_output=True, text=True,
-                              env=environment, timeout=60, check=False)
+        return subprocess.run([os.path.join(self.clone, "rz"), "bench", *arguments], env=environment,
+                              capture_output=True, text=True, timeout=60, check=False)
 
     def test_benchmarks_are_listed_and_nothing_is_built(self):
         packages = glob.glob(os.path.join(ROOT, "bench", "*", "__main__.py"))
         names = {os.path.basename(os.path.dirname(file)) for file in packages} | {"ring"}
         done = self.bench()
-        self.assertEqual((done.returncode, done.stdout), (0, f"benchmarks: {' '.join(sorted(names))}\n"), done.stderr)
+        listed = " ".join(sorted(names))
+        self.assertEqual((done.returncode, done.stdout), (0, f"benchmarks: {listed}\n"), done.stderr)
         done = self.bench("rnig")
         self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn(f"no benchmark 'rnig'; there are: {' '.join(sorted(names))};", done.stderr)
+        self.assertIn(f"no benchmark 'rnig'; there are: {listed};", done.stderr)
         self.assertEqual(sorted(os.listdir(self.clone)), ["bench", "cmake", "rz", "useless"])
 
 

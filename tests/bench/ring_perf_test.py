@@ -63,18 +63,19 @@ def await_header(process):
             break
 
 
+def run(*words):
+    return subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=120,
+                          check=False)
+
+
 class RingPerfTest(TestCase):
     def run_perf(self, *arguments, code=0):
-        quick = ["--skip_host"] if "train" in arguments else ["--skip_host", "--cached"]
-        done = subprocess.run([PROGRAM, *quick, *map(str, arguments)], capture_output=True, text=True,
-                              timeout=120, check=False)
+        done = run("--skip_host", *([] if "train" in arguments else ["--cached"]), *arguments)
         self.assertEqual(done.returncode, code, f"{arguments}: {done.stdout}{done.stderr}")
         return done
 
     def need_ucx(self):
-        done = subprocess.run([PROGRAM, "--transport", "ucx", "--workers", "2", "-b", "64", "-e", "64",
-                               "-n", "1", "--skip_host", "--cached"], capture_output=True, text=True,
-                              timeout=120, check=False)
+        done = run("--transport", "ucx", "--workers", 2, "-b", 64, "-e", 64, "-n", 1, "--skip_host")
         if "this build has" in done.stderr:
             self.skipTest("a build without UCX")
 
@@ -89,6 +90,13 @@ class RingPerfTest(TestCase):
                     stdout=subprocess.PIPE, stderr=subprocess.PIPE)))
                 stack.callback(processes[-1].kill)
             yield processes
+
+    def strikes_worker_1(self, number, seconds, words, *arguments):
+        with self.running(*arguments) as [process]:
+            workers = int(arguments[-1])
+            self.wait_until(lambda: len(children(process.pid)) == workers, 60, "workers are there")
+            victim = children(process.pid)[1]
+            self.loses_a_worker(process, lambda: os.kill(victim, number), seconds, words)
 
     def loses_a_worker(self, process, strike, seconds, words):
         """It ends in time after the strike, and says so."""
@@ -117,14 +125,15 @@ class RingPerfTest(TestCase):
 
     def check_mode(self, transport, mode, extra):
         workers = 2 if mode in ("pingpong", "stream") else 3
-        printed = self.run_perf(*SMALL, "--transport", transport, "--mode", mode, "--workers", workers,
-                                "-c", 2, *extra).stdout
+        printed = self.run_perf(*SMALL, "--transport", transport, "--mode", mode, "-c", 2,
+                                "--workers", workers, *extra).stdout
         rows = table(printed)
         self.assertEqual([row["size"] for row in rows], ["8", "512", "32768"])
         for row in rows:
             self.assertEqual(list(row), COLUMNS)
             self.assertEqual(int(row["count"]) * 4, int(row["size"]))
-            self.assertEqual((row["type"], row["redop"]), ("float", "sum" if mode == "reduce" else "none"))
+            self.assertEqual(row["type"], "float")
+            self.assertEqual(row["redop"], "sum" if mode == "reduce" else "none")
             self.assertEqual(row["#wrong"], "0")
             self.assertEqual({row[name] for name in IN_PLACE}, {"N/A"})
             self.assertEqual(row["copied"], "yes" if "--copy" in extra else "no")
@@ -142,16 +151,16 @@ class RingPerfTest(TestCase):
                 self.assertAlmostEqual(float(row[column]), wanted, delta=0.006 + 0.01 * wanted)
 
     def test_sizes(self):
-        for flags, sizes in ((["-b1K", "-e", "4k", "-f", "2"], ["1024", "2048", "4096"]),
-                             (["--minbytes=1K", "--maxbytes", "2K", "-i", "512"], ["1024", "1536", "2048"]),
-                             (["-b", "10", "-e", "10"], ["8"]),  # whole elements, as in nccl-tests
-                             (["-b", "0.5K", "-e", "0.5KB"], ["512"])):
-            done = self.run_perf(*flags, "-n", 1, "-w", 0, "-c", 0, "--workers", 2, "--transport", "local")
-            self.assertEqual([row["size"] for row in table(done.stdout)], sizes)
+        for flags, sizes in ((["-b1K", "-e", "4k", "-f", "2"], [1024, 2048, 4096]),
+                             (["--minbytes=1K", "--maxbytes", "2K", "-i", "512"], [1024, 1536, 2048]),
+                             (["-b", "10", "-e", "10"], [8]),  # whole elements, as in nccl-tests
+                             (["-b", "0.5K", "-e", "0.5KB"], [512])):
+            done = self.run_perf(*flags, "-n", 1, "-w", 0, "-c", 0, "--transport", "local")
+            self.assertEqual([int(row["size"]) for row in table(done.stdout)], sizes)
 
     def test_optional_columns_and_cycles(self):
-        done = self.run_perf(*SMALL, "-I", 1, "-K", 1, "-S", 1, "-N", 2, "-c", 0, "--transport", "local",
-                             "--workers", 2)
+        done = self.run_perf(*SMALL, "-I", 1, "-K", 1, "-S", 1, "-N", 2, "-c", 0,
+                             "--transport", "local", "--workers", 2)
         rows = table(done.stdout)
         self.assertEqual(len(rows), 6)
         for row in rows:
@@ -192,13 +201,14 @@ class RingPerfTest(TestCase):
             self.assertEqual([max(pair) for pair in zip(*of_workers)], each["times_us"])
             self.assertAlmostEqual(measured["time"], mean(list(map(mean, of_workers))),
                                    delta=1e-6 * measured["time"])
-        self.assertAlmostEqual(footer(printed)[2], data["average_bus_bandwidth"]["bandwidth"], delta=1e-3)
+        average = data["average_bus_bandwidth"]["bandwidth"]
+        self.assertAlmostEqual(footer(printed)[2], average, delta=1e-3)
         self.assertEqual(data["config"]["transport"], "shm")
         self.assertEqual([device["link_right"] for device in data["devices"]], ["shm", "shm"])
 
     def test_the_host_is_measured_and_buffers_rotate(self):
-        done = subprocess.run([PROGRAM, "-b", "8", "-e", "8", "-J", self.path("host.json")],
-                              capture_output=True, text=True, timeout=120, check=True)
+        done = run("-b", 8, "-e", 8, "-J", self.path("host.json"))
+        self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("buffers rotate past the last cache", done.stdout)
         host = self.json("host.json")["host"]
         for when in ("before", "after"):
@@ -232,31 +242,31 @@ class RingPerfTest(TestCase):
                         self.assertEqual(footer(done.stdout)[1], "FAILED")
 
     def test_bad_flags(self):
-        for flags, words in ((["--mood", "shift"], ["--mood", "nearest", "--mode"]),
-                             (["-b", "12Q"], ["--minbytes", "12Q"]),
-                             (["-b", "2M", "-e", "1M"], ["-b 2097152", "-e 1048576"]),
-                             (["-g", "1"], ["-g", "--workers"]),
-                             (["-n", "0"], ["--iters", "at least 1", '"0"']),
-                             (["-n"], ["--iters", "required N"]),
-                             (["-d", "floot"], ["--datatype", "floot"]),
-                             (["-d", "half", "--mode", "reduce"], ["half", "reduce"]),
-                             (["--poll=1"], ["--poll", "flag override"]),
-                             (["--mode", "pingpong", "--workers", "3"], ["--workers 3", "2 workers"]),
-                             (["--mode", "train"], ["--plan"]),
-                             (["--mode", "train", "--plan", "/none"], ["--plan /none"]),
-                             (["--mode", "train", "--plan", "/none", "-b", "8"], ["--minbytes", "train"]),
-                             (["--memory", "cuda", "--transport", "shm"], ["--memory cuda"]),
-                             (["--transport", "nccl", "--mode", "reduce"], ["--transport nccl", "reduce"]),
-                             (["--transport", "nccl", "--inject", "flip"], ["--transport nccl", "--inject"]),
-                             (["-J", "/nowhere/out.json"], ["/nowhere/out.json"]),
-                             (["-J", "out.txt"], [".json"]),
-                             (["-J", "out.json", "--csv", "./out.json"],
-                              ["--csv and --output_file name one file"]),
-                             (["--compare", "--mode", "reduce"], ["--compare", "reduce"]),
-                             (["-b", "900G", "-e", "900G"], ["MiB"]),
-                             (["shift"], ["shift", "--help"])):
+        for flags, *words in (
+                ("--mood shift", "--mood", "nearest", "--mode"),
+                ("-b 12Q", "--minbytes", "12Q"),
+                ("-b 2M -e 1M", "-b 2097152", "-e 1048576"),
+                ("-g 1", "-g", "--workers"),
+                ("-n 0", "--iters", "at least 1", '"0"'),
+                ("-n", "--iters", "required N"),
+                ("-d floot", "--datatype", "floot"),
+                ("-d half --mode reduce", "half", "reduce"),
+                ("--poll=1", "--poll", "flag override"),
+                ("--mode pingpong --workers 3", "--workers 3", "2 workers"),
+                ("--mode train", "--plan"),
+                ("--mode train --plan /none", "--plan /none"),
+                ("--mode train --plan /none -b 8", "--minbytes", "train"),
+                ("--memory cuda --transport shm", "--memory cuda"),
+                ("--transport nccl --mode reduce", "--transport nccl", "reduce"),
+                ("--transport nccl --inject flip", "--transport nccl", "--inject"),
+                ("-J /nowhere/out.json", "/nowhere/out.json"),
+                ("-J out.txt", ".json"),
+                ("-J out.json --csv ./out.json", "--csv and --output_file name one file"),
+                ("--compare --mode reduce", "--compare", "reduce"),
+                ("-b 900G -e 900G", "MiB"),
+                ("shift", "shift", "--help")):
             with self.subTest(flags=flags):
-                done = self.run_perf(*flags, code=2)
+                done = self.run_perf(*flags.split(), code=2)
                 self.assertEqual(done.stdout, "")
                 [line] = done.stderr.splitlines()
                 for word in ["ring_perf: error: ", *words]:
@@ -265,27 +275,23 @@ class RingPerfTest(TestCase):
     def test_standard_output_that_cannot_be_written(self):
         for flags in (["--help"], SMALL + ["--workers", "2"]):
             with open("/dev/full", "wb") as full:
-                done = subprocess.run([PROGRAM, *flags], stdout=full, stderr=subprocess.PIPE, text=True,
-                                      timeout=120, check=False)
+                done = subprocess.run([PROGRAM, *flags], stdout=full, stderr=subprocess.PIPE,
+                                      text=True, timeout=120, check=False)
             self.assertEqual(done.returncode, 2, done.stderr)
             [line] = done.stderr.splitlines()
             self.assertIn("ring_perf: error: standard output: cannot write it: ", line)
 
     def test_a_killed_worker(self):
-        with self.running("-b", "8M", "-e", "8M", "-n", "1000000", "--copy", "--workers", "3") as [process]:
-            self.wait_until(lambda: len(children(process.pid)) == 3, 60, "its workers are there")
-            self.loses_a_worker(process, lambda: os.kill(children(process.pid)[1], signal.SIGKILL), 10,
-                                "worker 1 was killed by signal 9")
+        self.strikes_worker_1(signal.SIGKILL, 10, "worker 1 was killed by signal 9", "-b", "8M",
+                              "-e", "8M", "-n", "1000000", "--copy", "--workers", "3")
 
     def test_a_stopped_worker(self):
-        with self.running("-b", "8", "-e", "8", "-n", "100000000", "--cached", "--workers", "2") as [process]:
-            self.wait_until(lambda: len(children(process.pid)) == 2, 60, "its workers are there")
-            self.loses_a_worker(process, lambda: os.kill(children(process.pid)[1], signal.SIGSTOP), 30,
-                                "worker 1")
+        self.strikes_worker_1(signal.SIGSTOP, 30, "worker 1", "-b", "8", "-e", "8", "-n", "100000000",
+                              "--cached", "--workers", "2")
 
     def test_a_timeout(self):
         # A second is not enough for this many iterations of one wait.
-        done = self.run_perf("-b", "8", "-e", "8", "-n", "100000000", "-T", "1", "--workers", "2", code=3)
+        done = self.run_perf("-b", 8, "-e", 8, "-n", 100000000, "-T", 1, "--workers", 2, code=3)
         self.assertIn("waited 1000 ms for shift, 8 bytes", done.stderr)
 
     def train(self, plan, *arguments):
@@ -296,17 +302,18 @@ class RingPerfTest(TestCase):
         return done.stdout, row
 
     def test_a_plan(self):
-        # Exact clipping keeps a sum until its norm is known; per_stage and previous ones do not wait.
-        for rule, clipping, strict in (("dp", "off", 0), ("cdp_v1", "off", 0), ("cdp_v2", "off", 0),
-                                       ("dp", "exact", 0), ("cdp_v1", "exact", 0), ("cdp_v2", "exact", 1),
-                                       ("cdp_v2", "per_stage", 0), ("cdp_v2", "previous", 0)):
+        # Exact clipping keeps a sum until its norm is known; per_stage and previous do not wait.
+        for rule, clipping, strict in (
+                ("dp", "off", 0), ("cdp_v1", "off", 0), ("cdp_v2", "off", 0), ("dp", "exact", 0),
+                ("cdp_v1", "exact", 0), ("cdp_v2", "exact", 1), ("cdp_v2", "per_stage", 0),
+                ("cdp_v2", "previous", 0)):
             plan = plan_text(workers=3, stages=4, rule=rule, clipping=clipping, strict=strict)
             for transport in ("local", "shm"):
                 with self.subTest(rule=rule, clipping=clipping, transport=transport):
                     printed, row = self.train(plan, "--transport", transport, "-n", 5, "-c", 2)
-                    # 2 (N - 1) of the parameters, N - 1 of the sums and those that worker 2 does not
-                    # own, metrics; squares of the stages that worker 0 does not own, and the norm
-                    # for the other owners, 8 bytes each.
+                    # 2 (N - 1) of the parameters, N - 1 of the sums and those that worker 2 does
+                    # not own, metrics; squares of the stages that worker 0 does not own, and the
+                    # norm for the other owners, 8 bytes each.
                     norms = 8 * (3 + 2) if clipping in ("exact", "previous") else 0
                     self.assertEqual(int(row["size"]),
                                      4 * 1024 * (2 * 2 + 2) + 2 * 1024 + 3 * 32 + norms)
@@ -319,27 +326,29 @@ class RingPerfTest(TestCase):
             for extra in ([], ["--poll"], ["--inject", "flip"]):
                 with self.subTest(mode=mode, extra=extra):
                     flips = "flip" in extra
-                    done = self.run_perf(*SMALL, "--transport", "ucx", "--mode", mode, "--workers", 2,
-                                         "-m", 2, *extra, code=1 if flips else 0)
+                    done = self.run_perf(*SMALL, "--transport", "ucx", "--mode", mode, "-m", 2,
+                                         "--workers", 2, *extra, code=1 if flips else 0)
                     self.assertRegex(done.stdout, r"#  Worker  1 Pid.*: right ucx \S+")
                     self.assertEqual(footer(done.stdout)[1], "FAILED" if flips else "OK")
                     self.assertEqual({row["copied"] for row in table(done.stdout)}, {"yes"})
         self.train(plan_text(workers=3, stages=4), "--transport", "ucx", "-n", 4)
         # This one lends memory in training, and its laps end at owners here.
         lends = plan_text(workers=3, stages=4, rule="dp").replace("laps 1", "laps 2")
-        self.train(lends.replace("versions 0", "versions 0 one_host 1"), "--transport", "ucx", "-n", 4)
+        lends = lends.replace("versions 0", "versions 0 one_host 1")
+        self.train(lends, "--transport", "ucx", "-n", 4)
 
     def test_ucx_beside_its_own_tool(self):
         self.need_ucx()
         few = ("-b", "64K", "-e", "64K", "-n", 8, "-m", 4)
-        for mode, words, told in (("pingpong", ("-b", 64, "-e", 64, "-n", 20), "tag_lat -e -E sleep"),
-                                  ("stream", few, "tag_bw -e -E sleep -O 8"),
-                                  ("shift", few, "tag_bw -e -E sleep -O 4, one each way")):
-            done = self.run_perf(*words, "--transport", "ucx", "--workers", 2, "--mode", mode, "--compare")
-            self.assertIn(f"ucx_perftest -t {told}", done.stdout)
+        for mode, words, told in (("pingpong", ("-b", 64, "-e", 64, "-n", 20), "lat -e -E sleep"),
+                                  ("stream", few, "bw -e -E sleep -O 8"),
+                                  ("shift", few, "bw -e -E sleep -O 4, one each way")):
+            done = self.run_perf(*words, "--transport", "ucx", "--workers", 2, "--mode", mode,
+                                 "--compare")
+            self.assertIn(f"ucx_perftest -t tag_{told}", done.stdout)
             self.assertGreater(float(table(done.stdout)[0]["p_time"]), 0)
 
-    def run_outside_job(self, *arguments, codes=(0, 0), each=({}, {}), launcher=("PMI_RANK", "PMI_SIZE")):
+    def run_outside_job(self, *arguments, code=0, each=({}, {}), launcher=("PMI_RANK", "PMI_SIZE")):
         """Two processes that somebody else started; their (stdout, stderr), by worker. `launcher`:
         the variables that tell a worker and the number; none: the command line does."""
         with tempfile.TemporaryDirectory(prefix="ringzero-test-", dir=self.folder) as place:
@@ -352,7 +361,7 @@ class RingPerfTest(TestCase):
                     processes += stack.enter_context(
                         self.running("--skip_host", "--cached", *words, environments=[own]))
                 outputs = [process.communicate(timeout=120) for process in processes]
-        self.assertEqual(tuple(process.returncode for process in processes), codes, outputs)
+        self.assertEqual([process.returncode for process in processes], [code, code], outputs)
         return outputs
 
     def test_a_worker_of_an_outside_job(self):
@@ -363,8 +372,9 @@ class RingPerfTest(TestCase):
                 (None, "command line", ["--worker", "{worker}", "--workers", 2])):
             for transport in ("shm", "auto"):
                 with self.subTest(source=source, transport=transport):
-                    first, other = self.run_outside_job(*SMALL, "--transport", transport, "-J",
-                                                        self.path("job.json"), *extra, launcher=launcher)
+                    first, other = self.run_outside_job(
+                        *SMALL, "--transport", transport, "-J", self.path("job.json"), *extra,
+                        launcher=launcher)
                     self.assertEqual([row["#wrong"] for row in table(first[0])], ["0", "0", "0"])
                     self.assertIn("# nWorkers 2 ", first[0])
                     self.assertEqual(first[0].count(f"2 by {source}, rendezvous file://"), 1)
@@ -378,11 +388,11 @@ class RingPerfTest(TestCase):
         self.need_ucx()
         each = ({"RINGZERO_HOST": "one"}, {"RINGZERO_HOST": "two"})
         first, other = self.run_outside_job(*SMALL, "--transport", "auto", each=each)
-        self.assertIn("# Transport: ucx between all workers (2 hosts); to the right neighbours: 2 x ucx",
-                      first[0])
+        self.assertIn("# Transport: ucx between all workers (2 hosts); to the right neighbours: 2 x "
+                      "ucx", first[0])
         self.assertRegex(first[0], r"#  Worker  1 Pid.*: right ucx \S+")
         self.assertEqual(other, ("", ""))
-        for output in self.run_outside_job(*SMALL, "--transport", "shm", each=each, codes=(2, 2)):
+        for output in self.run_outside_job(*SMALL, "--transport", "shm", each=each, code=2):
             self.assertIn("shm is for workers of one host", output[1])
 
     def test_what_an_outside_job_cannot(self):
@@ -390,13 +400,13 @@ class RingPerfTest(TestCase):
                               (["--mode", "pingpong", "--compare"], "workers inherit"),
                               (["-n", "1{worker}"], "has --iters = 11, worker 0 has 10")):
             with self.subTest(words=words):
-                for out, errors in self.run_outside_job("-b", 64, "-e", 64, *words, codes=(2, 2)):
+                for out, errors in self.run_outside_job("-b", 64, "-e", 64, *words, code=2):
                     self.assertEqual(out, "")
                     self.assertIn(wanted, errors)
                     self.assertEqual(len(errors.splitlines()), 1)
-        for out, errors in self.run_outside_job(*SMALL, "--rendezvous", "tcp://127.0.0.1:9", codes=(2, 2)):
+        for out, errors in self.run_outside_job(*SMALL, "--rendezvous", "tcp://127.0.0.1:9", code=2):
             self.assertIn("tcp", errors)
-        first, other = self.run_outside_job(*SMALL, "--inject", "flip", codes=(1, 1))
+        first, other = self.run_outside_job(*SMALL, "--inject", "flip", code=1)
         self.assertEqual(footer(first[0])[1], "FAILED")
         self.assertEqual(other, ("", ""))
 
@@ -416,7 +426,8 @@ class RingPerfTest(TestCase):
         self.assertRegex(done.stderr, r"--transport nccl: .*(not built|GPU|librar)")
 
     def test_compare(self):
-        for flags, peer in ((["--mode", "shift", "--copy"], "memcpy"), (["--mode", "pingpong"], "futex wake")):
+        for flags, peer in ((["--mode", "shift", "--copy"], "memcpy"),
+                            (["--mode", "pingpong"], "futex wake")):
             for transport in ("local", "shm"):
                 done = self.run_perf("-b", "64K", "-e", "64K", "-n", 8, "--transport", transport,
                                      "--workers", 2, "--compare", "-J", self.path("c.json"), *flags)

@@ -27,7 +27,7 @@ from run import Run, session_of  # noqa: E402
 
 PEER_TIMEOUT = 1.0
 WAIT_TIMEOUT = 3.0  # of a point whose worker hangs; long enough for a start on a busy machine
-GRACE = 0.6  # LaunchOptions::grace: a worker that hangs gets SIGTERM so long after the others' failure
+GRACE = 0.6  # LaunchOptions::grace: from the others' failure to the SIGTERM of one that hangs
 AT_ONCE = 3
 
 SMALL = {
@@ -35,7 +35,8 @@ SMALL = {
     "model": {"type": "mlp", "hidden": [24, 24, 24, 24, 24, 24, 16]},
     "iterations": ITERATIONS,
     "steps_per_print": 1,
-    "cyclic": {"rule": "cdp_v2", "workers": WORKERS, "peer_timeout": PEER_TIMEOUT, "checksums": True},
+    "cyclic": {"rule": "cdp_v2", "workers": WORKERS, "peer_timeout": PEER_TIMEOUT,
+               "checksums": True},
 }
 # A lap of a tenth of a second or two: ten times slower, it takes longer than peer_timeout.
 HEAVY = {**SMALL, "model": {"type": "mlp", "hidden": [1024, 1024, 1024]}, "iterations": 2,
@@ -73,14 +74,16 @@ class Faults(unittest.TestCase):
             with Run(PROGRAM, ["plan", "small.json", "--program", str(worker)], cls.folder) as run:
                 assert run.end(60) == 0
                 listing = run.rest()
-            iterations = int(re.search(r"^program worker \d+ iterations 0 (\d+)$", listing, re.M).group(1))
+            iterations = int(re.search(r"^program worker \d+ iterations 0 (\d+)$", listing, re.M)[1])
             for count, word in ((sends, "Send"), (receives, "Recv")):
-                count.append(len(re.findall(rf"^{word} ", listing, re.M)) * (ITERATIONS - 1) // iterations)
+                found = len(re.findall(rf"^{word} ", listing, re.M))
+                count.append(found * (ITERATIONS - 1) // iterations)
         return sends, receives
 
     @classmethod
     def undisturbed(cls, name):
-        with Run(PROGRAM, ["train", f"{name}.json", "--summary", f"{name}-summary.json"], cls.folder) as run:
+        words = ["train", f"{name}.json", "--summary", f"{name}-summary.json"]
+        with Run(PROGRAM, words, cls.folder) as run:
             code = run.end(120)
             run.rest()
             assert code == 0, run.lines
@@ -119,7 +122,8 @@ class Trial:
         self.summary = os.path.join(folder, "summary.json")
 
     def run(self):
-        arguments = ["train", os.path.join(self.test.folder, f"{self.name}.json"), "--summary", "summary.json",
+        arguments = ["train", os.path.join(self.test.folder, f"{self.name}.json"),
+                     "--summary", "summary.json",
                      "--set", f"cyclic.transport={self.point.transport}", *self.injection()]
         with Run(PROGRAM, arguments, self.folder) as run:
             getattr(self, self.point.kind.replace(" ", "_"))(run)
@@ -129,7 +133,8 @@ class Trial:
         point = self.point
         if not point.inside:
             return []
-        values = {"action": point.kind, "at": point.place, "worker": point.worker, "seed": point.seed}
+        values = {"action": point.kind, "at": point.place, "worker": point.worker,
+                  "seed": point.seed}
         if point.place == "message":
             count = self.test.receives if point.kind == "flip" else self.test.sends
             values["number"] = point.number(count[point.worker])
@@ -174,7 +179,7 @@ class Trial:
         os.kill(run.launcher, signal.SIGSTOP)
         if self.point.place == "iteration":
             # The workers go on to their end, all of them.
-            self.wait_until(lambda: run.processes() == [run.launcher], 60, "the workers finish without it")
+            self.wait_until(lambda: run.processes() == [run.launcher], 60, "the workers finish")
         else:
             time.sleep(2.2 * PEER_TIMEOUT)
         os.kill(run.launcher, signal.SIGCONT)
@@ -182,7 +187,7 @@ class Trial:
 
     def pause_all(self, run):
         self.reach(run)
-        os.killpg(run.launcher, signal.SIGSTOP)  # the group: a child that is just being forked is in it
+        os.killpg(run.launcher, signal.SIGSTOP)  # the group, with a child that is just being forked
         time.sleep(2.2 * PEER_TIMEOUT)
         for pid in sorted(run.processes(), key=lambda pid: hash((self.point.seed, pid))):
             self.send(pid, signal.SIGCONT)
@@ -242,24 +247,27 @@ class Trial:
         self.check(digest == self.test.digests[self.name], "the digest of an undisturbed run")
 
     def nothing_is_left(self, run):
-        # Whoever inherits the children of a launcher that was killed may take its time to reap them.
-        orphans = ("Z",) if self.point.kind == "kill launcher" else ()
-        left = {pid: state for pid, state in session_of(run.launcher).items() if state not in orphans}
+        # The children of a launcher that was killed may be reaped late.
+        orphans = "Z" if self.point.kind == "kill launcher" else ""
+        left = [pid for pid, state in session_of(run.launcher).items() if state not in orphans]
         self.check(not left, f"no process is left, found {left}")
         wanted = r"summary\.json|ringzero-flight"
         if self.point.kind == "kill launcher":
-            wanted += r"|summary\.json\.[0-9a-f]{16}\.tmp"  # what a killed process was just writing stays
+            wanted += r"|summary\.json\.[0-9a-f]{16}\.tmp"  # what it was just writing stays
         left = [name for name in os.listdir(self.folder) if not re.fullmatch(wanted, name)]
         self.check(not left, f"no file is left, found {left}")
         self.flights_are_whole(os.path.join(self.folder, "ringzero-flight"))
 
     def flights_are_whole(self, folder):
-        """What a failed run leaves on purpose; a worker that is killed while it writes leaves a part beside it."""
+        """What a failed run leaves on purpose; a worker that is killed while it writes leaves a part
+        beside it."""
         names = os.listdir(folder) if os.path.isdir(folder) else []
-        odd = [name for name in names if not re.fullmatch(r"worker-[0-3]\.flight(\.[0-9a-f]{16}\.tmp)?", name)]
+        wanted = r"worker-[0-3]\.flight(\.[0-9a-f]{16}\.tmp)?"
+        odd = [name for name in names if not re.fullmatch(wanted, name)]
         self.check(not odd, f"nothing but flight records, found {odd}")
         if any(name.endswith(".flight") for name in names):
-            done = subprocess.run([PROGRAM, "blame", folder], capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run([PROGRAM, "blame", folder], capture_output=True, text=True,
+                                  timeout=60, check=False)
             self.check(done.returncode == 0, f"flight records can be read: {done.stderr}")
 
     def reach(self, run):

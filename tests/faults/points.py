@@ -1,4 +1,4 @@
-"""Seeded points: which fault strikes whom, and where in the run. A point is a value that prints and repeats.
+"""Seeded points: which fault strikes whom, and where in the run. They are values that print.
 
     for point in all_points(): print(point)    # "stop of worker 2 at message 57 (shm)"
     points_of_day(7)                            # a tenth of them, every kind of fault at least once
@@ -27,8 +27,9 @@ OUTSIDE = {
 }
 ROUNDS = 10
 # One round: every kind of fault at least once. Deaths and stops have the most places.
-ROUND = ("kill", "stop", "flip", "kill launcher", "stop", "kill", "stop launcher", "hang", "flip", "stop",
-         "kill", "pause all", "stop", "kill", "starve", "flip", "kill launcher", "slow", "stop", "kill")
+ROUND = ("kill", "stop", "flip", "kill launcher", "stop", "kill", "stop launcher", "hang", "flip",
+         "stop", "kill", "pause all", "stop", "kill", "starve", "flip", "kill launcher", "slow",
+         "stop", "kill")
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,9 @@ def point_of(seed):
     rng = random.Random(seed)
     kind = ROUND[seed % len(ROUND)]
     places = PLACES.get(kind) or OUTSIDE[kind]
-    # Message and lap are the whole run, evaluations included: as likely as all other places together.
-    place = rng.choice(places + tuple(place for place in places if place in ("message", "lap", "iteration")) * 2)
+    # Message and lap are the whole run, evaluations included: as likely as all others together.
+    whole = tuple(place for place in places if place in ("message", "lap", "iteration"))
+    place = rng.choice(places + whole * 2)
     # Signals from outside find a process only where each worker is one.
     transport = rng.choice(("shm", "shm", "local")) if kind in PLACES else "shm"
     return Point(seed, kind, transport, rng.randrange(WORKERS), place, rng.random())

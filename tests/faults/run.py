@@ -62,7 +62,7 @@ class Run:
         self._came.put(None)
 
     def wait_for(self, beginning, seconds=60):
-        """True when a line has come that has `beginning` at its start; False at the end of all lines."""
+        """True when a line has come that begins so; False at the end of all lines."""
         deadline = time.monotonic() + seconds
         while True:
             line = self._came.get(timeout=max(deadline - time.monotonic(), 0.001))

@@ -204,7 +204,7 @@ class Hosts:
     def _configure(self, host: Host, frame_bytes: int) -> None:
         def ip(*words: str) -> None:
             _run("ip", "-n", host.namespace, *words)
-        ip("link", "set", INTERFACE, "address", host.hardware_address, "mtu", str(frame_bytes), "up")
+        ip("link", "set", INTERFACE, "address", host.hardware_address, "mtu", f"{frame_bytes}", "up")
         ip("addr", "add", f"{host.address}/24", "dev", INTERFACE)
         for other in self._hosts:  # no host has to ask who is where: a lost question costs a second
             if other is not host:

@@ -28,7 +28,8 @@ def torchrun_environment(hosts: Hosts, worker: int, per_host: int = 1) -> dict[s
         "GROUP_RANK": str(worker // per_host), "GROUP_WORLD_SIZE": str(len(hosts)),
         "ROLE_RANK": str(worker), "ROLE_WORLD_SIZE": str(workers), "ROLE_NAME": "default",
         "MASTER_ADDR": hosts[0].address, "MASTER_PORT": str(MASTER_PORT),
-        "TORCHELASTIC_RUN_ID": "hosts", "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_RUN_ID": "hosts", "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
     }
 
 
@@ -45,7 +46,7 @@ class Ended:
 
 
 class Crew:
-    """All run the same command, in `folder`; workers 0 to per_host - 1 on the first host, and so on."""
+    """All run the same command, in `folder`; the first `per_host` on the first host, and so on."""
 
     def __init__(self, argv: list[str], hosts: Hosts, folder: str, per_host: int = 1,
                  environment: dict[str, str] | None = None) -> None:
@@ -55,10 +56,12 @@ class Crew:
         try:
             for worker in range(len(hosts) * per_host):
                 own = torchrun_environment(hosts, worker, per_host) | (environment or {})
-                with open(self._path(worker, "out"), "wb") as out, open(self._path(worker, "err"), "wb") as err:
+                out, err = (open(self._path(worker, stream), "wb") for stream in ("out", "err"))
+                with out, err:
                     self._processes.append(subprocess.Popen(
-                        [*hosts[worker // per_host].enter, *argv], cwd=folder, env=os.environ | own, stdout=out, stderr=err,
-                        stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_die_with_parent))
+                        [*hosts[worker // per_host].enter, *argv], cwd=folder,
+                        env=os.environ | own, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                        start_new_session=True, preexec_fn=_die_with_parent))
         except BaseException:
             self.close()
             raise
@@ -94,7 +97,8 @@ class Crew:
 
     def told(self) -> str:
         """All that all have said so far, for messages."""
-        return "".join(f"\nworker {worker}: " + self._read(worker, "err") for worker in range(len(self._processes)))
+        return "".join(f"\nworker {worker}: " + self._read(worker, "err")
+                       for worker in range(len(self._processes)))
 
     def wait_for(self, worker: int, words: str, seconds: float = 60) -> None:
         """Until that worker has said so on its standard error."""
@@ -109,8 +113,8 @@ class Crew:
         deadline = time.monotonic() + seconds
         while self._look():
             if time.monotonic() > deadline:
-                alive = [worker for worker in range(len(self._processes)) if worker not in self._ended_at]
+                alive = set(range(len(self._processes))) - set(self._ended_at)
                 raise AssertionError(f"workers {alive} still run after {seconds:g} s:{self.told()}")
             time.sleep(0.005)
-        return [Ended(process.returncode, self._read(worker, "out"), self._read(worker, "err"), self._ended_at[worker])
-                for worker, process in enumerate(self._processes)]
+        return [Ended(process.returncode, self._read(worker, "out"), self._read(worker, "err"),
+                      self._ended_at[worker]) for worker, process in enumerate(self._processes)]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Training over several hosts: the bits of the reference on a bad network, and an end in time with the name of the lost
-worker when a cable is cut."""
+"""Training over several hosts: the bits of the reference on a bad network, and an end in time with
+the name of the lost worker when a cable is cut."""
 import json
 import os
 import shutil
@@ -19,6 +19,7 @@ setUpModule = need_hosts
 ROOT = os.path.dirname(os.path.dirname(HERE))
 PROGRAM = os.environ.get("RINGZERO_PROGRAM", os.path.join(ROOT, "build", "bin", "ringzero"))
 FULL = os.environ.get("RINGZERO_TEST_FULL") == "1"
+TRAIN = [PROGRAM, "train", "run.json"]
 LOST_PEER = 3  # exit code
 PEER_TIMEOUT = 2.0
 WAN = Link(delay_ms=2, loss=0.001, gbit=1)
@@ -60,7 +61,7 @@ class Training(HostsCase):
     def reference(self, **cyclic):
         """The same on one host, over shared memory."""
         self.configure(**cyclic, transport="shm")
-        done = subprocess.run([PROGRAM, "train", "run.json", "--summary", "reference.json"], cwd=self.folder,
+        done = subprocess.run([*TRAIN, "--summary", "reference.json"], cwd=self.folder,
                               capture_output=True, text=True, timeout=120, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         return self.digest("reference.json")
@@ -68,11 +69,11 @@ class Training(HostsCase):
     def over(self, network, count, per_host=1, transport="ucx", **cyclic):
         self.configure(**cyclic, workers=count * per_host, transport=transport)
         with Hosts(count, network) as hosts:
-            with Crew([PROGRAM, "train", "run.json", "--summary", "summary.json"], hosts, self.folder, per_host) as crew:
+            with Crew([*TRAIN, "--summary", "summary.json"], hosts, self.folder, per_host) as crew:
                 ended = crew.wait(100)
                 self.assertEqual([each.code for each in ended], [0] * len(ended), crew.told())
             if network.loss:
-                self.assertGreater(hosts.counts()["lost"], 0, "the network lost nothing: nothing was tried")
+                self.assertGreater(hosts.counts()["lost"], 0, "nothing was lost: nothing was tried")
         return self.digest("summary.json")
 
     def check(self, network, count, per_host=1, transport="ucx", **cyclic):
@@ -91,30 +92,32 @@ class Training(HostsCase):
 
 
 class BetweenNamespaces(HostsCase):
-    """Hosts that share a kernel, as containers do: UCX could go through its memory, but would wake no worker there."""
+    """Hosts that share a kernel, as containers do: UCX could go through its memory, but would wake no
+    worker there."""
     def test_what_is_taken_and_where_it_listens(self):
         self.configure(iterations=1000000, workers=4, transport="ucx")
-        with Hosts(2, Link()) as hosts, Crew([PROGRAM, "train", "run.json"], hosts, self.folder, per_host=2) as crew:
+        with Hosts(2, Link()) as hosts, Crew(TRAIN, hosts, self.folder, per_host=2) as crew:
             crew.wait_for(0, "iteration 2/")
-            self.assertIn("to the right neighbours: 2 x ucx posix/memory cma/memory, 2 x ucx tcp/eth0\n", crew.told())
+            self.assertIn("to the right neighbours: 2 x ucx posix/memory cma/memory, 2 x ucx "
+                          "tcp/eth0\n", crew.told())
             for worker in range(4):
                 listening = sockets.listening(crew.pid(worker))
                 listening.discard(("0.0.0.0", MASTER_PORT))  # the TCPStore
-                self.assertEqual({address for address, _ in listening}, {hosts[worker // 2].address}, f"worker {worker}")
+                self.assertEqual({address for address, _ in listening}, {hosts[worker // 2].address})
 
 
 class CutLink(HostsCase):
     """A cable is pulled: no error is told, frames just do not come. Heartbeats do not either."""
     # An end within this: the silence, the looks at it, and what it takes to tell.
     LIMIT = 2 * PEER_TIMEOUT + 3.0
-    # Who is cut from worker 0 waits for its store's answer too, before it ends (TcpPlace::answer_limit).
+    # Who is cut from worker 0 waits for its store's answer too (TcpPlace::answer_limit).
     STORE_LIMIT = LIMIT + 5.0
 
     def cut(self, count, cut, at="iteration 3/", **cyclic):
-        """What the workers said when `cut` (a pair, or one host) was done to a run that had come so far."""
+        """What the workers say when `cut` (a pair, or one host) is done to a run that is so far."""
         self.configure(iterations=1000000, workers=count, transport="ucx", **cyclic)
         with Hosts(count, Link(delay_ms=1, gbit=1)) as hosts:
-            with Crew([PROGRAM, "train", "run.json"], hosts, self.folder) as crew:
+            with Crew(TRAIN, hosts, self.folder) as crew:
                 crew.wait_for(0, at)
                 hosts.cut(*cut)
                 since = time.monotonic()
@@ -124,7 +127,8 @@ class CutLink(HostsCase):
             from_store = {0, worker} == set(cut) or (len(cut) == 1 and cut[0] in (0, worker))
             limit = self.STORE_LIMIT if from_store and worker != 0 else self.LIMIT
             self.assertLess(each.at - since, limit, f"worker {worker}: {each.stderr}")
-        return [next(line for line in reversed(each.stderr.splitlines()) if "error: " in line) for each in ended]
+        return [next(line for line in reversed(each.stderr.splitlines()) if "error: " in line)
+                for each in ended]
 
     def test_one_host_is_cut_off(self):
         for host in range(3) if FULL else (1,):

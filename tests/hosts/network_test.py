@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""The hosts of these tests: they hear each other late, with losses, not at all when cut, and nothing of them is left."""
+"""The hosts of these tests: they hear each other late, with losses, not at all when cut, and nothing
+of them is left."""
 import contextlib
+import glob
 import os
 import signal
 import statistics
@@ -16,11 +18,11 @@ from hosts import Hosts, HostsError, Link, need_hosts, remove_stale, sockets  # 
 
 setUpModule = need_hosts
 PORT = 9000
+MODULES = {"PYTHONPATH": os.path.dirname(HERE)}
 
 
 def namespaces_of(pid):
-    folder = "/run/netns"
-    return [name for name in os.listdir(folder) if name.startswith(f"ringzero-{pid}-")] if os.path.isdir(folder) else []
+    return glob.glob(f"/run/netns/ringzero-{pid}-*")
 
 
 def echo(socket, count):
@@ -49,7 +51,8 @@ def gbit_per_second(hosts, count):
     one, other = sockets.tcp_pair(hosts[0], hosts[1], PORT)
     with one, other:
         block, left = bytes(1 << 18), count
-        sending = threading.Thread(target=lambda: [one.sendall(block) for _ in range(count // len(block))])
+        parts = count // len(block)
+        sending = threading.Thread(target=lambda: [one.sendall(block) for _ in range(parts)])
         begin = time.monotonic()
         sending.start()
         while left > 0:
@@ -83,10 +86,10 @@ class Network(unittest.TestCase):
             self.assertGreater(found, 0.5)
 
     def test_losses_are_counted_and_mended_by_tcp(self):
-        sent, at_once = 2000, 100  # the kernel drops what a switch that gets no processor does not read
+        sent, at_once = 2000, 100  # the kernel drops what a switch without a processor does not read
         with Hosts(2, Link(loss=0.1)) as hosts:
             got = []
-            with sockets.udp(hosts[0], PORT) as one, sockets.udp(hosts[1], PORT, seconds=0.05) as other:
+            with sockets.udp(hosts[0], PORT) as one, sockets.udp(hosts[1], PORT, 0.05) as other:
                 deadline = time.monotonic() + 30
                 for i in range(sent):
                     one.sendto(i.to_bytes(4, "little"), (hosts[1].address, PORT))
@@ -116,7 +119,7 @@ class Network(unittest.TestCase):
                 self.assertFalse(self.hears(hosts, 0, 1))
                 self.assertFalse(self.hears(hosts, 2, 0))
                 self.assertTrue(self.hears(hosts, 1, 2))
-                one.sendall(b"into the void")  # the connection does not know: nothing is refused, nothing is closed
+                one.sendall(b"into the void")  # the connection does not know: nothing is refused
                 other.settimeout(0.3)
                 self.assertRaises(TimeoutError, other.recv, 16)
                 hosts.join(0)
@@ -144,8 +147,8 @@ class Leaving(unittest.TestCase):
     def start(self):
         code = ("from hosts import Hosts, Link\nimport time\nhosts = Hosts(2, Link())\n"
                 "print(hosts._network.process.pid, flush=True)\ntime.sleep(600)")
-        maker = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-                                 env=os.environ | {"PYTHONPATH": os.path.dirname(HERE)})
+        maker = subprocess.Popen([sys.executable, "-c", code], env=os.environ | MODULES, text=True,
+                                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         self.addCleanup(remove_stale)
         self.addCleanup(maker.stdout.close)
         self.addCleanup(maker.kill)
@@ -179,13 +182,14 @@ class Leaving(unittest.TestCase):
 
     def test_what_a_machine_lacks_is_said(self):
         def reason(prefix, **environment):
-            done = subprocess.run([*prefix, sys.executable, "-c", "from hosts import why_not; print(why_not())"],
-                                  capture_output=True, text=True, check=True,
-                                  env=os.environ | {"PYTHONPATH": os.path.dirname(HERE)} | environment)
+            code = "from hosts import why_not; print(why_not())"
+            done = subprocess.run([*prefix, sys.executable, "-c", code], capture_output=True,
+                                  text=True, check=True, env=os.environ | MODULES | environment)
             return done.stdout
         self.assertIn("'ip' is missing", reason([], PATH="/nowhere"))
         self.assertIn("takes root", reason(["setpriv", "--reuid=65534", "--clear-groups"]))
-        self.assertIn("allows no network namespaces", reason(["setpriv", "--bounding-set=-sys_admin"]))
+        without_right = ["setpriv", "--bounding-set=-sys_admin"]
+        self.assertIn("allows no network namespaces", reason(without_right))
 
 
 if __name__ == "__main__":

@@ -40,7 +40,8 @@ def udp(host: Host, port: int, seconds: float = 5) -> socket.socket:
     return made
 
 
-def tcp_pair(client: Host, server: Host, port: int, seconds: float = 5) -> tuple[socket.socket, socket.socket]:
+def tcp_pair(client: Host, server: Host, port: int,
+             seconds: float = 5) -> tuple[socket.socket, socket.socket]:
     """The two ends of a connection."""
     with _on(server):
         listening = socket.create_server((server.address, port))
@@ -53,7 +54,7 @@ def tcp_pair(client: Host, server: Host, port: int, seconds: float = 5) -> tuple
 
 
 def listening(process: int) -> set[tuple[str, int]]:
-    """The addresses and ports of its listening TCP sockets; IPv6 addresses that stand for all are "0.0.0.0", too."""
+    """The addresses and ports of its listening TCP sockets; all of IPv6 are "0.0.0.0", too."""
     descriptors = f"/proc/{process}/fd"
     mine = {os.readlink(os.path.join(descriptors, name)) for name in os.listdir(descriptors)}
     found = set()
@@ -61,6 +62,6 @@ def listening(process: int) -> set[tuple[str, int]]:
         with open(f"/proc/{process}/net/{table}", encoding="ascii") as lines:
             for words in map(str.split, list(lines)[1:]):
                 if words[3] == "0A" and f"socket:[{words[9]}]" in mine:
-                    address, port = words[1].split(":")
-                    found.add((socket.inet_ntoa(struct.pack("=I", int(address[-8:], 16))), int(port, 16)))
+                    address, port = (int(each[-8:], 16) for each in words[1].split(":"))
+                    found.add((socket.inet_ntoa(struct.pack("=I", address)), port))
     return found

@@ -1,5 +1,6 @@
-"""Builds projects as a stranger would: with a folder of their own, a clean environment and nothing but what is named."""
+"""Builds projects as a stranger would: in a folder of their own, with a clean environment."""
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -9,7 +10,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 BUILD = os.environ.get("RINGZERO_BUILD", os.path.join(ROOT, "build", "release"))
 
 # What would tell CMake where to look, or how to compile.
-LEADING = ("CMAKE_", "CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "LD_LIBRARY_PATH", "Torch_", "TORCH_", "absl_", "GTest_", "hwy_")
+LEADING = ("CMAKE_", "CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "LD_LIBRARY_PATH", "Torch_",
+           "TORCH_", "absl_", "GTest_", "hwy_")
 
 
 def hiding(*folders):
@@ -32,9 +34,9 @@ class TestCase(unittest.TestCase):
 
     def run_command(self, *command, timeout=3000, prefix=()):
         """What the command printed; it must succeed."""
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(LEADING)}
-        done = subprocess.run([*prefix, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              env=environment, cwd=self.folder, timeout=timeout, check=False)
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(LEADING)}
+        done = subprocess.run([*prefix, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, env=clean, cwd=self.folder, timeout=timeout, check=False)
         self.assertEqual(done.returncode, 0, f"{' '.join(command)}\n{done.stdout[-8000:]}")
         return done.stdout
 
@@ -42,7 +44,7 @@ class TestCase(unittest.TestCase):
         return self.run_command("cmake", "-G", "Ninja", "-S", source, "-B", build, *options)
 
     def build(self, folder, *targets):
-        return self.run_command("cmake", "--build", folder, *(("--target",) + targets if targets else ()))
+        return self.run_command("cmake", "--build", folder, *(("--target", *targets) if targets else ()))
 
     def install(self, build, prefix):
         return self.run_command("cmake", "--install", build, "--prefix", prefix)
@@ -53,7 +55,7 @@ class TestCase(unittest.TestCase):
                        f"-DCMAKE_PREFIX_PATH={prefix}", *options)
         self.build(self.path("custom"))
         printed = self.run_command(self.path("custom", "custom_model"), timeout=300)
-        losses = [float(line.split()[-1]) for line in printed.splitlines() if line.startswith("iteration ")]
+        losses = [float(loss) for loss in re.findall(r"^iteration .* (\S+)$", printed, re.M)]
         self.assertEqual(len(losses), 7, printed)
         self.assertLess(losses[-1], 0.1 * losses[0], printed)
         # in and out have 2 parameters each, the 4 blocks 6 each, and each is shown once.
