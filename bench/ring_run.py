@@ -11,8 +11,9 @@ import sys
 import tempfile
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from importlib import metadata
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
+Options = argparse.Namespace
 _Run = TypeVar("_Run", bound=Hashable)
 _Result = TypeVar("_Result")
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -62,7 +63,7 @@ def _leave(number: int, _: object) -> None:
 
 
 def run_command(parser: argparse.ArgumentParser,
-                bench: Callable[[argparse.Namespace, str], list[str]],
+                bench: Callable[[Options, str], list[str]],
                 words: list[str] | None = None) -> int:
     """The exit code of a benchmark. `bench(options, the command as typed)` returns the lines of its
     page NAME.md, which --out gets. `words`: else those of the command line."""
@@ -82,6 +83,10 @@ def run_command(parser: argparse.ArgumentParser,
         print(f"rz: bench {name}: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def main(parser: argparse.ArgumentParser, bench: Callable[[Options, str], list[str]]) -> NoReturn:
+    sys.exit(run_command(parser, bench))
 
 
 def say(text: str) -> None:
@@ -156,7 +161,7 @@ def set_words(settings: dict[str, object]) -> list[str]:
     return [word for key, text in texts.items() for word in ("--set", f"{key}={text}")]
 
 
-def train(options: argparse.Namespace, settings: dict[str, object], words: Sequence[str] = (),
+def train(options: Options, settings: dict[str, object], words: Sequence[str] = (),
           config: str = "") -> dict:
     """The summary of a run of --program with --config. `words`: more of its command line.
     `config`: in place of --config."""
@@ -166,7 +171,7 @@ def train(options: argparse.Namespace, settings: dict[str, object], words: Seque
         return read_json(summary.name)
 
 
-def train_traced(options: argparse.Namespace,
+def train_traced(options: Options,
                  settings: dict[str, object]) -> tuple[dict, list[dict]]:
     """The summary, and the slices of the trace."""
     with tempfile.NamedTemporaryFile(suffix=".json") as trace:
@@ -175,7 +180,7 @@ def train_traced(options: argparse.Namespace,
         return summary, [event for event in events if event["ph"] == "X"]
 
 
-def train_with_metrics(options: argparse.Namespace, settings: dict[str, object],
+def train_with_metrics(options: Options, settings: dict[str, object],
                        config: str = "") -> tuple[dict, list[dict]]:
     """The summary, and the scalars of each iteration that was trained, by name."""
     with tempfile.TemporaryDirectory() as folder:

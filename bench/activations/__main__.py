@@ -5,12 +5,9 @@ A worker's bytes are its live tensors after each stage (integrations/torch/measu
 gradients that it has handed over. Unit: the peak of one worker's micro-batch, so that data
 parallelism peaks at the number of workers.
 """
-import argparse
-import os
-import sys
 
 import charts
-from ring_run import bench_parser, run_command, say, table, train
+from ring_run import Options, bench_parser, main, say, table, train
 
 VARIANTS = {"dp": {"cyclic.rule": "dp", "cyclic.stagger": False},
             "cdp_v1, stagger": {"cyclic.rule": "cdp_v1", "cyclic.stagger": True},
@@ -56,7 +53,7 @@ def _row(name: str, course: list[tuple[float, float]], dp_peak: float, step: flo
             f"{low:.2f} to {high:.2f}", f"{near:.1%}", f"{step:.2f} s"]
 
 
-def _bench(options: argparse.Namespace, command: str) -> list[str]:
+def _bench(options: Options, command: str) -> list[str]:
     document = ["# Activations of all workers over time", "",
                 f"`{command}` made this. Unit: one worker's peak in one micro-batch."]
     panels = []
@@ -77,11 +74,11 @@ def _bench(options: argparse.Namespace, command: str) -> list[str]:
                              "within 10 % of the mean", "median step"], rows)]
         panels.append(charts.Panel(title, "seconds", series, y_range=(0, workers + 0.2),
                                    marks=[("(N+1)/2", target * workers)]))
-    charts.write(os.path.join(options.out, "activations.svg"),
+    charts.write(f"{options.out}/activations.svg",
                  "Activations of all workers together, in micro-batches' peaks", panels)
     return [*document, "", "![activations over time](activations.svg)"]
 
 
 if __name__ == "__main__":
     PARSER = bench_parser("activations", __doc__, config="activations/gpt.json")
-    sys.exit(run_command(PARSER, _bench))
+    main(PARSER, _bench)

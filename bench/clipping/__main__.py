@@ -6,12 +6,10 @@ backward take a few percent more or less from run to run, whatever clips, the pr
 whole run says little: so what the trace has of all other operations (updates, sums, squares, norms,
 copies) is shown, too.
 """
-import argparse
 import os
 import statistics
-import sys
 
-from ring_run import BenchError, bench_parser, run_command, table, take_turns, train_traced
+from ring_run import BenchError, Options, bench_parser, main, table, take_turns, train_traced
 
 # A norm that every iteration exceeds: what is not clipped costs the same.
 FORMS = {"off": {"gradient_clipping": 0},
@@ -39,7 +37,7 @@ def _row(rounds: list[dict], form: str) -> list[str]:
             f"{rounds[0][form]['taken']:.1f}"]
 
 
-def _bench(options: argparse.Namespace, command: str) -> list[str]:
+def _bench(options: Options, command: str) -> list[str]:
     def one(form: str) -> dict[str, float]:
         summary, slices = train_traced(options, {
             **FORMS[form], "cyclic.rule": options.rule, "cyclic.workers": options.workers})
@@ -72,4 +70,4 @@ if __name__ == "__main__":
     PARSER.add_argument("--rule", choices=("dp", "cdp_v1"), default="cdp_v1", help="[cdp_v1]")
     CLIPPED = [*FORMS][1:]
     PARSER.add_argument("--forms", nargs="+", choices=CLIPPED, default=CLIPPED, help="[all]")
-    sys.exit(run_command(PARSER, _bench))
+    main(PARSER, _bench)

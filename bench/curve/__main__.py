@@ -4,16 +4,14 @@
 Plain PyTorch (plain.py) has the same initial parameters, batches and learning rates. The times are
 not looked at.
 """
-import argparse
 import json
 import os
 import re
-import sys
 import tempfile
 from dataclasses import dataclass
 
 import charts
-from ring_run import bench_parser, run_command, say, table, train, train_with_metrics
+from ring_run import Options, bench_parser, main, say, table, train, train_with_metrics
 
 EXAMPLE = os.path.join(os.path.dirname(__file__), "..", "..", "examples", "gpt_text.json")
 EARLY = 200  # the iteration of the first figure
@@ -30,7 +28,7 @@ class Curve:
         return max(loss - min(self.losses[:i]) for i, loss in enumerate(self.losses) if i > 0)
 
 
-def _ring(options: argparse.Namespace, settings: dict[str, object]) -> tuple[Curve, list[float]]:
+def _ring(options: Options, settings: dict[str, object]) -> tuple[Curve, list[float]]:
     """And the learning rates."""
     settings = {"evaluation.every": EVERY, **settings}
     summary, scalars = train_with_metrics(options, settings, EXAMPLE)
@@ -40,7 +38,7 @@ def _ring(options: argparse.Namespace, settings: dict[str, object]) -> tuple[Cur
     return Curve(losses, held_out), rates
 
 
-def _plain(options: argparse.Namespace, config: dict, seed: int, rates: list[float]) -> Curve:
+def _plain(options: Options, config: dict, seed: int, rates: list[float]) -> Curve:
     from curve import plain  # loads PyTorch
 
     with tempfile.TemporaryDirectory() as folder:
@@ -51,7 +49,7 @@ def _plain(options: argparse.Namespace, config: dict, seed: int, rates: list[flo
         return Curve(*plain.train({**config, "seed": seed}, initial, rates, EVERY))
 
 
-def _bench(options: argparse.Namespace, command: str) -> list[str]:
+def _bench(options: Options, command: str) -> list[str]:
     with open(EXAMPLE, encoding="utf-8") as file:
         config = json.loads(re.sub(r"//.*", "", file.read()))
     last = config["iterations"]
@@ -83,4 +81,4 @@ def _bench(options: argparse.Namespace, command: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(bench_parser("curve", __doc__, seeds=3), _bench))
+    main(bench_parser("curve", __doc__, seeds=3), _bench)

@@ -8,7 +8,6 @@ import argparse
 import dataclasses
 import os
 import statistics
-import sys
 import tempfile
 
 from charts import Panel, Series, write
@@ -17,7 +16,7 @@ from hosts.crew import torchrun_environment
 from peers.cases import CONFIGURATIONS, Case, Shape
 from peers.results import check_losses, describe
 from peers.runs import LEFT_OUT, Place, Runner, RunReport
-from ring_run import (BenchError, bench_parser, describe_machine, positive, rotated, run_command,
+from ring_run import (BenchError, Options, bench_parser, describe_machine, main, positive, rotated,
                       say, table, write_json)
 
 # Enough computing to be worth a network: what is exchanged in a step takes less time on the line
@@ -54,7 +53,7 @@ def check_all_losses(reports: dict[str, RunReport]) -> None:
         check_losses(same)
 
 
-def _run(options: argparse.Namespace, runner: Runner, name: str, delay_ms: float) -> RunReport:
+def _run(options: Options, runner: Runner, name: str, delay_ms: float) -> RunReport:
     # Few frames, so that the machine's cores train instead of moving them; a lossy link has
     # Ethernet's large ones.
     link = Link(delay_ms=delay_ms, gbit=options.gbit, loss=options.loss,
@@ -116,7 +115,7 @@ def panels(rounds: list[Round], names: list[str], delays_ms: list[float]) -> lis
                   lambda name, delay: growth(rounds, name, delay, delays_ms[0]), [("1", 1.0)])]
 
 
-def bench(options: argparse.Namespace, command: str) -> list[str]:
+def bench(options: Options, command: str) -> list[str]:
     if (reason := why_not()) is not None:
         raise BenchError(f"no hosts: {reason}")
     delays_ms = sorted(set(options.latency or (0, 1, 5, 20)))
@@ -149,4 +148,4 @@ def bench(options: argparse.Namespace, command: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(parser(), bench))
+    main(parser(), bench)

@@ -4,17 +4,15 @@ measured from outside.
 Measured: the sum of all processes' proportional set sizes, launcher included, at its highest; they
 stand still for each look.
 """
-import argparse
 import os
 import re
-import sys
 import tempfile
 from dataclasses import dataclass
 
 import charts
 from peers.processes import Command, PeakWatch, run_group
-from ring_run import (BenchError, bench_parser, positive, run, run_command, say, table, write_json,
-                      write_page)
+from ring_run import (BenchError, Options, bench_parser, main, positive, run, say, table,
+                      write_json, write_page)
 
 _BOUND = 0.05
 _ADAMW = {"type": "AdamW", "params": {"lr": 1e-4, "betas": [0.9, 0.95], "weight_decay": 0.1}}
@@ -83,7 +81,7 @@ def certificate_in(plan: str) -> dict[str, float]:
     return {row[1]: int(row[2]) / 2**20 for row in found}
 
 
-def _measure(options: argparse.Namespace, case: Case) -> Result:
+def _measure(options: Options, case: Case) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         config, log = os.path.join(folder, "config.json"), os.path.join(folder, "log")
         write_json(case.configuration(options.iterations), config)
@@ -105,7 +103,7 @@ def _bar(result: Result) -> charts.Bar:
                       mark=result.measured)
 
 
-def _cases(options: argparse.Namespace) -> list[Case]:
+def _cases(options: Options) -> list[Case]:
     def all_of(transport: str, rules: list[str]) -> list[Case]:
         return [Case(model, transport, workers, rule)
                 for model in options.models for workers in options.workers for rule in rules]
@@ -117,7 +115,7 @@ def _cases(options: argparse.Namespace) -> list[Case]:
     return [case for case in cases if case.transport in options.transports]
 
 
-def _bench(options: argparse.Namespace, command: str) -> list[str]:
+def _bench(options: Options, command: str) -> list[str]:
     results = []
     for case in _cases(options):
         results.append(_measure(options, case))
@@ -164,4 +162,4 @@ if __name__ == "__main__":
     PARSER.add_argument("--iterations", type=positive, default=10)
     PARSER.add_argument("--timeout", type=float, default=900, metavar="SECONDS",
                         help="of one run [900]")
-    sys.exit(run_command(PARSER, _bench))
+    main(PARSER, _bench)

@@ -3,14 +3,13 @@ DeepSpeed's CPU kernel.
 
 One run of optimizer_perf for each size, in which all take turns.
 """
-import argparse
 import glob
 import os
 import re
 import sys
 import tarfile
 
-from ring_run import bench_parser, positive, run, run_command, say
+from ring_run import Options, bench_parser, main, positive, run, say
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _PINNED = os.path.join(os.path.dirname(_HERE), "peers", "requirements-deepspeed.txt")
@@ -59,7 +58,7 @@ def _build_deepspeed(folder: str) -> str:
     return library
 
 
-def _bench(options: argparse.Namespace, command: str) -> list[str]:
+def _bench(options: Options, command: str) -> list[str]:
     library = _build_deepspeed(os.path.abspath(options.out))
     program = os.path.join(os.path.dirname(options.program), "optimizer_perf")
     document = ["# Updates", "",
@@ -80,4 +79,4 @@ if __name__ == "__main__":
     PARSER.add_argument("--elements", nargs="+", type=positive, default=[25_000_000, 200_000_000],
                         metavar="N", help="[25000000 200000000]")
     PARSER.add_argument("--threads", type=positive, default=2, metavar="N", help="[2]")
-    sys.exit(run_command(PARSER, _bench))
+    main(PARSER, _bench)

@@ -6,7 +6,6 @@ import argparse
 import dataclasses
 import os
 import statistics
-import sys
 import tempfile
 
 import charts
@@ -15,7 +14,7 @@ from peers.cases import CASES, CONFIGURATIONS, MEMORY_CASES, SMALL_CASES, Case
 from peers.processes import PeakWatch
 from peers.results import CaseResult, MemorySlope, check_losses, memory_slope
 from peers.runs import LEFT_OUT, Runner, RunReport
-from ring_run import (bench_parser, describe_machine, positive, run_command, say, take_turns,
+from ring_run import (Options, bench_parser, describe_machine, main, positive, say, take_turns,
                       write_json)
 
 _ALL_CASES = CASES | SMALL_CASES
@@ -53,7 +52,7 @@ class Session:
     slopes of memory at the end. `folder`: for what passes between processes; several hundred MiB of
     initial parameters among it."""
 
-    def __init__(self, options: argparse.Namespace, folder: str) -> None:
+    def __init__(self, options: Options, folder: str) -> None:
         self._options = options
         self._runner = Runner(options.program, folder, options.timeout)
 
@@ -120,7 +119,7 @@ class Session:
         return watch.peak_mib
 
 
-def bench(options: argparse.Namespace, command: str) -> list[str]:
+def bench(options: Options, command: str) -> list[str]:
     about = describe_machine()
     with tempfile.TemporaryDirectory(prefix="ringzero-peers-") as folder:
         session = Session(options, folder)
@@ -139,4 +138,4 @@ def bench(options: argparse.Namespace, command: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(parser(), bench))
+    main(parser(), bench)

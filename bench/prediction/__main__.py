@@ -3,23 +3,21 @@ measures.
 
 Each pair is measured right after each other: the profile, and the run that it should foretell.
 """
-import argparse
 import itertools
 import os
 import re
 import statistics
-import sys
 import tempfile
 
 from memory.__main__ import NAMES, RULES, Case
-from ring_run import (BenchError, bench_parser, positive, run, run_command, set_words, table,
+from ring_run import (BenchError, Options, bench_parser, main, positive, run, set_words, table,
                       take_turns, train, write_json)
 
 # Samples of a micro-batch: steps short enough to repeat, with adds and updates that count.
 MICRO_BATCHES = {"gpt": 2, "resnet": 4, "mlp": 32}
 
 
-def _bench(options: argparse.Namespace, command: str) -> list[str]:
+def _bench(options: Options, command: str) -> list[str]:
     def one(case: tuple[str, int, str]) -> tuple[float, float]:
         """Predicted and measured seconds of a step."""
         model, workers, rule = case
@@ -59,4 +57,4 @@ if __name__ == "__main__":
                         help="[2 4]")
     PARSER.add_argument("--iterations", type=positive, default=20,
                         help="of each run; the first 10 are left out [20]")
-    sys.exit(run_command(PARSER, _bench))
+    main(PARSER, _bench)

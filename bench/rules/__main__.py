@@ -1,10 +1,7 @@
 """The command `./rz bench rules`: what a delayed update costs in accuracy, whatever the times."""
-import argparse
-import os
-import sys
 
 import charts
-from ring_run import RULES, bench_parser, run_command, say, table, train_with_metrics, write_json
+from ring_run import RULES, Options, bench_parser, main, say, table, train_with_metrics, write_json
 
 _SMOOTHED = 120  # iterations in one point of the curve
 
@@ -13,7 +10,7 @@ _SMOOTHED = 120  # iterations in one point of the curve
 Curves = dict[str, list[tuple[float, float]]]
 
 
-def _run(options: argparse.Namespace, settings: dict[str, object]) -> Curves:
+def _run(options: Options, settings: dict[str, object]) -> Curves:
     summary, scalars = train_with_metrics(options, settings)
     evaluations = summary["evaluations"]
     losses = [each["Train/Samples/train_loss"] for each in scalars]
@@ -23,7 +20,7 @@ def _run(options: argparse.Namespace, settings: dict[str, object]) -> Curves:
                      for i, chunk in enumerate(chunks)]}
 
 
-def _section(options: argparse.Namespace, rate: float | None,
+def _section(options: Options, rate: float | None,
              runs: dict[str, list[Curves]]) -> list[str]:
     """`runs`: by rule, each seed's."""
     name, title = "rules", "the rules"
@@ -34,7 +31,7 @@ def _section(options: argparse.Namespace, rate: float | None,
         return [charts.Series(rule, run[what], thin=what == "loss")
                 for rule, seeds in runs.items() for run in seeds]
 
-    charts.write(os.path.join(options.out, f"{name}.svg"), f"ResNet-20 on Fashion-MNIST, {title}", [
+    charts.write(f"{options.out}/{name}.svg", f"ResNet-20 on Fashion-MNIST, {title}", [
         charts.Panel("held-out accuracy, %", "iteration", series("accuracy"), y_range=(70, 92)),
         charts.Panel(f"training loss, mean of {_SMOOTHED} iterations", "iteration", series("loss"),
                      y_range=(0.2, 1.0))])
@@ -48,7 +45,7 @@ def _section(options: argparse.Namespace, rate: float | None,
             "", f"![accuracy and loss]({name}.svg)"]
 
 
-def _bench(options: argparse.Namespace, command: str) -> list[str]:
+def _bench(options: Options, command: str) -> list[str]:
     document = ["# The rules' accuracy", "",
                 f"`{command}` made this: ResNet-20 (width 8) on Fashion-MNIST, SGD with momentum "
                 "0.9, four workers; one thin line per seed."]
@@ -71,4 +68,4 @@ if __name__ == "__main__":
     PARSER = bench_parser("rules", __doc__, config="rules/fashion_mnist.json", seeds=2)
     PARSER.add_argument("--rate", type=float, action="append", metavar="LR",
                         help="learning rate, repeatable [the config's]")
-    sys.exit(run_command(PARSER, _bench))
+    main(PARSER, _bench)

@@ -4,13 +4,11 @@ times are not looked at.
 First AdamW under every rule, with one lap and with several, then SGD with momentum, with and
 without `predict`.
 """
-import argparse
 import math
 import os
-import sys
 
 import charts
-from ring_run import RULES, bench_parser, positive, run_command, say, table, train, write_json
+from ring_run import RULES, Options, bench_parser, main, positive, say, table, train, write_json
 
 Curve = list[tuple[float, float]]  # (iteration, validation loss in nats per byte); empty: diverged
 STRICT = {"cyclic.rule": "cdp_v2", "cyclic.strict": True, "cyclic.slack": 0}
@@ -27,7 +25,7 @@ def _shown(seeds: list[Curve], early: bool = False) -> str:
                      for curve in seeds)
 
 
-def _compare(options: argparse.Namespace, name: str, rules: dict[str, dict],
+def _compare(options: Options, name: str, rules: dict[str, dict],
              common: dict[str, object]) -> dict[str, list[Curve]]:
     """By rule, the curve of each seed."""
     if options.iterations is not None:
@@ -43,7 +41,7 @@ def _compare(options: argparse.Namespace, name: str, rules: dict[str, dict],
     return curves
 
 
-def _section(options: argparse.Namespace, name: str, file_name: str,
+def _section(options: Options, name: str, file_name: str,
              curves: dict[str, list[Curve]]) -> list[str]:
     rows = [[rule, _shown(seeds, early=True), _shown(seeds),
              f"{sum(curve[-1][1] for curve in seeds) / len(seeds):.4f}" if all(seeds) else "-"]
@@ -64,7 +62,7 @@ def _section(options: argparse.Namespace, name: str, file_name: str,
     return [*lines, "", f"![{name}]({file_name})"]
 
 
-def _bench(options: argparse.Namespace, command: str) -> list[str]:
+def _bench(options: Options, command: str) -> list[str]:
     document = ["# The rules on text", "",
                 f"`{command}` made this: `bench/text/{os.path.basename(options.config)}`, a GPT of "
                 "4 layers and dimension 128, byte by byte, on the King James Bible; four workers; "
@@ -90,4 +88,4 @@ if __name__ == "__main__":
     PARSER.add_argument("--laps", nargs="+", type=int, default=[1, 4], metavar="K", help="[1 4]")
     PARSER.add_argument("--sgd-rates", nargs="+", type=float, default=[0.05], metavar="LR",
                         help="[0.05]")
-    sys.exit(run_command(PARSER, _bench))
+    main(PARSER, _bench)

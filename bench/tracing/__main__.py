@@ -4,20 +4,18 @@ Twice, both by step_cost: as processor time of short runs of the engine with and
 turns, and as nanoseconds per event times the events of a step. Both beside a small GPT's step,
 which has as many stages and workers.
 """
-import argparse
 import collections
 import json
 import os
 import statistics
-import sys
 
-from ring_run import bench_parser, run, run_command, say, table, train_traced
+from ring_run import Options, bench_parser, main, run, say, table, train_traced
 
 # What is added, its name, and at most so many percent of a step.
 ADDED = (("recorded", "flight recorder", 0.5), ("traced", "recorder and trace", 2.0))
 
 
-def _bench(options: argparse.Namespace, command: str) -> list[str]:
+def _bench(options: Options, command: str) -> list[str]:
     say("a traced run ...")
     summary, slices = train_traced(options, {})
     # A begin and an end of each slice, of the worker that has the most.
@@ -48,4 +46,4 @@ def _bench(options: argparse.Namespace, command: str) -> list[str]:
 
 if __name__ == "__main__":
     PARSER = bench_parser("tracing", __doc__, config="tracing/gpt.json", rounds=100)
-    sys.exit(run_command(PARSER, _bench))
+    main(PARSER, _bench)

@@ -4,15 +4,13 @@ A wait counts from its begin to the end of the update that made what is waited f
 copy came by way of others. Updates that are slowed (cyclic.inject.update_slowness) take so many
 times as long, asleep: what hides them is the schedule.
 """
-import argparse
 import itertools
 import os
 import re
 import statistics
-import sys
 from dataclasses import dataclass
 
-from ring_run import bench_parser, run_command, table, take_turns, train_traced
+from ring_run import Options, bench_parser, main, table, take_turns, train_traced
 
 LIMIT = 2.0  # percent of a step, under cdp_v1
 WARM_UP = 2  # iterations, which are not counted
@@ -68,7 +66,7 @@ def _row(rule: str, slowness: float, found: list[tuple[float, Exposed]]) -> list
             ", ".join(f"{value:.2f}" for value in shares), verdict]
 
 
-def _bench(options: argparse.Namespace, command: str) -> list[str]:
+def _bench(options: Options, command: str) -> list[str]:
     runs = list(itertools.product(("dp", "cdp_v1"), options.slowness or [1, 10]))
 
     def one(run: tuple[str, float]) -> tuple[float, Exposed]:
@@ -93,4 +91,4 @@ if __name__ == "__main__":
     PARSER = bench_parser("updates", __doc__, config="waits/gpt.json", workers=2, rounds=3)
     PARSER.add_argument("--slowness", type=float, action="append", metavar="TIMES",
                         help="how many times as long an update takes, repeatable [1 and 10]")
-    sys.exit(run_command(PARSER, _bench))
+    main(PARSER, _bench)

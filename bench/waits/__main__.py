@@ -4,13 +4,11 @@ adds to its step.
 The latency is injected (cyclic.inject.delay): messages lie for so long before they are sent, and no
 worker computes for them. A ratio is of two runs of one round, and of these the median is shown.
 """
-import argparse
 import os
 import statistics
-import sys
 
 import charts
-from ring_run import RULES, bench_parser, run_command, table, take_turns, train
+from ring_run import RULES, Options, bench_parser, main, table, take_turns, train
 
 NAMES = ("dp", "cdp_v1", "cdp_v2, slack 0", "cdp_v2, slack 1")
 
@@ -34,7 +32,7 @@ def _row(rule: str, delay: float, rounds: list[dict]) -> list[str]:
             *(f"{share:.1f}" for share in (parameters, sums, parameters + sums, updates))]
 
 
-def _bench(options: argparse.Namespace, command: str) -> list[str]:
+def _bench(options: Options, command: str) -> list[str]:
     delays = [0, *(options.delay or [0.01])]
     runs = [(rule, delay) for rule in NAMES for delay in delays]
 
@@ -64,4 +62,4 @@ if __name__ == "__main__":
     PARSER = bench_parser("waits", __doc__, config="waits/gpt.json", workers=2, rounds=3)
     PARSER.add_argument("--delay", type=float, action="append", metavar="SECONDS",
                         help="latency of every message, repeatable [0.01]")
-    sys.exit(run_command(PARSER, _bench))
+    main(PARSER, _bench)

@@ -4,14 +4,12 @@ the tool that it is compared with.
 Every case is a run of ring_perf with --compare, in which ours and the peer take turns. The cases
 take turns as well: this machine may be slow for a minute, and a median over rounds forgets that.
 """
-import argparse
 import os
 import shlex
 import statistics
-import sys
 import tempfile
 
-from ring_run import bench_parser, read_json, run, run_command, table, take_turns
+from ring_run import Options, bench_parser, main, read_json, run, table, take_turns
 
 _HOP = "--mode pingpong --pin"
 _COPY = "--mode shift --workers 2 --copy -b 1M -e 64M -f 4 -n 40"
@@ -53,7 +51,7 @@ def _row(results: list[dict]) -> list[str]:
               for values in columns)]
 
 
-def _bench(options: argparse.Namespace, command: str) -> list[str]:
+def _bench(options: Options, command: str) -> list[str]:
     def one(title: str) -> list[dict]:
         folder = os.path.dirname(options.program)
         words = [word.replace("build/bin", folder) for word in shlex.split(CASES[title])]
@@ -76,4 +74,4 @@ def _bench(options: argparse.Namespace, command: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(bench_parser("wire", __doc__, rounds=5), _bench))
+    main(bench_parser("wire", __doc__, rounds=5), _bench)
