@@ -109,28 +109,28 @@ class SocketWatch {
 };
 
 absl::StatusOr<std::unique_ptr<ShmPort>> ShmPort::Create(ShmEndpoint endpoint,
-                                                         const ShmPortOptions& options) {
-  std::unique_ptr<ShmPort> port(new ShmPort(std::move(endpoint), options));
-  RZ_RETURN_IF_ERROR(port->SayHello(options.arenas));
+                                                         const ShmPortParts& with) {
+  std::unique_ptr<ShmPort> port(new ShmPort(std::move(endpoint), with));
+  RZ_RETURN_IF_ERROR(port->SayHello(with.arenas));
   std::vector<int> watched;  // by member
   for (const Inlet& inlet : port->inlets_) watched.push_back(inlet.socket.get());
-  const bool has_thread = options.progress == ProgressMode::kThread;
+  const bool has_thread = port->progress_ == ProgressMode::kThread;
   RZ_ASSIGN_OR_RETURN(port->watch_,
-                      SocketWatch::Create(watched, has_thread ? &options.wire.bell() : nullptr));
+                      SocketWatch::Create(watched, has_thread ? &with.wire.bell() : nullptr));
   if (has_thread) {
     port->thread_ = NamedThread("rz-messages", [raw = port.get()] { raw->Run(); });
   }
   return port;
 }
 
-ShmPort::ShmPort(ShmEndpoint endpoint, const ShmPortOptions& options)
-    : mailbox_(options.mailbox),
-      wire_(options.wire),
-      progress_(options.progress),
-      heartbeat_(mailbox_.self(), endpoint.board, options.peer_timeout),
+ShmPort::ShmPort(ShmEndpoint endpoint, const ShmPortParts& with)
+    : mailbox_(with.mailbox),
+      wire_(with.wire),
+      progress_(with.options.progress),
+      heartbeat_(mailbox_.self(), endpoint.board, with.options.peer_timeout),
       hello_deadline_(endpoint.hello_limit),
       hello_limit_(endpoint.hello_limit) {
-  for (const auto& [arena, file] : options.arenas) {
+  for (const auto& [arena, file] : with.arenas) {
     views_[{mailbox_.self(), arena->use()}] = arena->Mapped();
   }
   for (const WorkerId from : wire_.members()) {
@@ -426,12 +426,9 @@ class ShmTransport final : public Mailbox {
       : Mailbox(std::move(parts)), wire_(std::move(wire)) {}
 
   absl::Status Open(ShmEndpoint endpoint, const ShmArenas& arenas,
-                    std::chrono::milliseconds peer_timeout) {
-    RZ_ASSIGN_OR_RETURN(port_, ShmPort::Create(std::move(endpoint), {.mailbox = *this,
-                                                                     .wire = *wire_,
-                                                                     .arenas = arenas,
-                                                                     .peer_timeout = peer_timeout,
-                                                                     .progress = progress()}));
+                    const TransportOptions& options) {
+    RZ_ASSIGN_OR_RETURN(port_,
+                        ShmPort::Create(std::move(endpoint), {*this, *wire_, arenas, options}));
     return absl::OkStatus();
   }
 
@@ -467,7 +464,7 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateShmTransport(ShmEndpoint endpoi
   auto wire = std::make_unique<ShmWire>(self, endpoint.Members(), endpoint.rings, arenas);
   Mailbox::Parts parts = {self, workers, options, arenas, *wire};
   auto transport = std::make_unique<ShmTransport>(std::move(parts), std::move(wire));
-  RZ_RETURN_IF_ERROR(transport->Open(std::move(endpoint), memory, options.peer_timeout));
+  RZ_RETURN_IF_ERROR(transport->Open(std::move(endpoint), memory, options));
   return transport;
 }
 

@@ -12,7 +12,7 @@
 // ShmPort: its way to the peers of its host; reads their words and notices their deaths.
 //
 //   ShmWire wire(endpoint.self, endpoint.Members(), endpoint.rings);
-//   RZ_ASSIGN_OR_RETURN(auto port, ShmPort::Create(std::move(endpoint), {.mailbox = mailbox, …}));
+//   RZ_ASSIGN_OR_RETURN(auto port, ShmPort::Create(std::move(endpoint), {mailbox, wire, arenas, options}));
 //
 // A mailbox may have several ports, each for some of its peers: this one is for those with a
 // socket, and for this worker itself if the mailbox's wire passes its words to itself on to `wire`.
@@ -52,19 +52,18 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateShmTransport(ShmEndpoint endpoi
 
 class SocketWatch;
 
-struct ShmPortOptions {
+struct ShmPortParts {
   Mailbox& mailbox;  // outlives the port, as the wire and the arenas
   ShmWire& wire;
   const ShmArenas& arenas;  // this worker's
-  std::chrono::milliseconds peer_timeout;
-  ProgressMode progress = ProgressMode::kThread;
+  const TransportOptions& options;
 };
 
 class ShmPort {
  public:
   // Says hello to all peers. Unavailable when that cannot be written.
   static absl::StatusOr<std::unique_ptr<ShmPort>> Create(ShmEndpoint endpoint,
-                                                         const ShmPortOptions& options);
+                                                         const ShmPortParts& with);
   ~ShmPort();
 
   // As Transport::Poll.
@@ -91,7 +90,7 @@ class ShmPort {
     bool in_text = false;
   };
 
-  ShmPort(ShmEndpoint endpoint, const ShmPortOptions& options);
+  ShmPort(ShmEndpoint endpoint, const ShmPortParts& with);
   absl::Status SayHello(const ShmArenas& arenas);
   void Run();
   bool Turn();                       // reads what is there; true if there was anything

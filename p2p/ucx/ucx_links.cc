@@ -35,7 +35,7 @@ UcxLinks::UcxLinks(const UcxPortOptions& options)
     : options_(options),
       self_(options.seat.self),
       peers_(options.seat.workers),
-      awake_(std::chrono::steady_clock::now(), options.peer_timeout / 5) {
+      awake_(std::chrono::steady_clock::now(), options.transport.peer_timeout / 5) {
   std::random_device random;
   for (int w = 0; w < options.seat.workers; ++w) {
     Peer& peer = peers_[w];
@@ -120,7 +120,7 @@ void UcxLinks::SayHello() {
     hello.workers = static_cast<int>(peers_.size());
     hello.nonce = peer.nonce;
     hello.proof = HelloProof(PairOf(self_, peer.worker));
-    hello.peer_timeout_ms = static_cast<uint64_t>(options_.peer_timeout.count());
+    hello.peer_timeout_ms = static_cast<uint64_t>(options_.transport.peer_timeout.count());
     Operation& operation = TakeOperation(Operation::Kind::kMessage, peer, UcxType::kHello);
     // Whoever is at this address has proved nothing yet: the proof is for hellos alone.
     operation.header.pass = 0;
@@ -143,7 +143,8 @@ bool UcxLinks::SendBlock(WorkerId to, const BlockMessage& message) {
   header.bytes = message.bytes;
   header.number = message.number;
   header.kind = message.key.kind;
-  const bool small = message.bytes <= kUcxSmallBytes && options_.memory == MemoryKind::kHost;
+  const bool small =
+      message.bytes <= kUcxSmallBytes && options_.transport.memory == MemoryKind::kHost;
   const UcxWorker::Fate fate =
       worker_->SendMessage(to.value, {.header = Pack(header, small, operation.short_header),
                                       .data = {message.data, message.bytes},
@@ -297,7 +298,7 @@ void UcxLinks::CheckSuspicion(std::chrono::steady_clock::time_point now) {
   if (!suspicion_.has_value()) return;
   const Peer& peer = peers_[suspicion_->worker.value];
   if (peer.gone || peer.silent) return suspicion_.reset();
-  if (awake - suspicion_->since < 2 * options_.peer_timeout) return;
+  if (awake - suspicion_->since < 2 * options_.transport.peer_timeout) return;
   mailbox_->Fail(Annotate(
       suspicion_->why, absl::StrCat("worker ", peer.worker.value, ", which is alive, over ucx")));
   suspicion_.reset();
@@ -380,7 +381,8 @@ absl::StatusOr<bool> UcxLinks::TakeBlock(Peer& peer, const UcxHeader& header,
                                          const Message& message) {
   if (header.kind >= kMaxMessageKinds) return absl::InternalError("its kind is unknown");
   if (!peer.greeted) return absl::InternalError("it comes before a hello");
-  const bool small = header.bytes <= kUcxSmallBytes && options_.memory == MemoryKind::kHost;
+  const bool small =
+      header.bytes <= kUcxSmallBytes && options_.transport.memory == MemoryKind::kHost;
   const size_t bytes = small ? message.data.size() : message.offered_bytes;
   if (bytes != header.bytes || small != (message.offer == nullptr)) {
     return Internal("it says ", header.bytes, " bytes and brings ", message.data.size(),
@@ -418,9 +420,9 @@ absl::Status UcxLinks::CheckHello(const UcxHello& hello) const {
     return FailedPrecondition("its small payloads have up to ", hello.small_bytes, " bytes, not ",
                               kUcxSmallBytes);
   }
-  if (hello.peer_timeout_ms != static_cast<uint64_t>(options_.peer_timeout.count())) {
+  if (hello.peer_timeout_ms != static_cast<uint64_t>(options_.transport.peer_timeout.count())) {
     return FailedPrecondition("its peer_timeout is ", hello.peer_timeout_ms, " ms, not ",
-                              options_.peer_timeout.count());
+                              options_.transport.peer_timeout.count());
   }
   return absl::OkStatus();
 }

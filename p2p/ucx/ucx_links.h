@@ -13,7 +13,6 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -23,26 +22,19 @@
 
 #include "absl/status/status.h"
 #include "p2p/deadline.h"
-#include "p2p/heartbeat.h"
 #include "p2p/mailbox.h"
 #include "p2p/rendezvous/rendezvous.h"
 #include "p2p/ucx/ucx_packet.h"
+#include "p2p/ucx/ucx_transport.h"
 #include "p2p/ucx/ucx_worker.h"
-#include "p2p/unique_fd.h"
 
 namespace ringzero {
 
 struct UcxPortOptions {
   JobSeat seat;
-  std::vector<WorkerId> peers;          // whom this port reaches; itself is always reached
-  std::vector<WorkerId> elsewhere;      // of these the ones on other hosts
-  std::vector<std::string> interfaces;  // as UcxOptions::interfaces
-  std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);
-  ProgressMode progress = ProgressMode::kThread;
-  MemoryKind memory = MemoryKind::kHost;
-  std::shared_ptr<PulseBoard> board;  // of this host's workers; may be null
-  std::vector<UniqueFd> sockets;      // as UcxOptions::sockets
-  UcxSettings settings;
+  std::vector<WorkerId> peers;  // whom this port reaches; itself is always reached
+  TransportOptions transport;
+  UcxOptions ucx;  // but for its memory
 };
 
 class UcxLinks final : public UcxListener {

@@ -40,8 +40,7 @@ thread_local const UcxPort* running_callbacks_of = nullptr;  // on the message t
 }  // namespace
 
 UcxPort::UcxPort(UcxPortOptions options, UniqueFd wake)
-    : sockets_(std::move(options.sockets)),
-      options_(std::move(options)),
+    : options_(std::move(options)),
       wake_(std::move(wake)),
       links_(options_),
       hello_deadline_(options_.seat.join_limit) {
@@ -70,24 +69,24 @@ void UcxPort::Wake() {
 }
 
 absl::Status UcxPort::OpenWorker() {
-  RZ_ASSIGN_OR_RETURN(
-      worker_,
-      UcxWorker::Create({.peers = options_.seat.workers,
-                         .listener = &links_,
-                         .progress = options_.progress,
-                         .memory = options_.memory,
-                         .peer_timeout = options_.peer_timeout,
-                         .reach = options_.elsewhere.empty() ? UcxWorker::Options::Reach::kHost
-                                                             : UcxWorker::Options::Reach::kNetwork,
-                         .interfaces = options_.interfaces,
-                         .settings = options_.settings}));
+  RZ_ASSIGN_OR_RETURN(worker_,
+                      UcxWorker::Create({.peers = options_.seat.workers,
+                                         .listener = &links_,
+                                         .progress = options_.transport.progress,
+                                         .memory = options_.transport.memory,
+                                         .peer_timeout = options_.transport.peer_timeout,
+                                         .reach = options_.ucx.elsewhere.empty()
+                                                      ? UcxWorker::Options::Reach::kHost
+                                                      : UcxWorker::Options::Reach::kNetwork,
+                                         .interfaces = options_.ucx.interfaces,
+                                         .settings = options_.ucx.settings}));
   RZ_ASSIGN_OR_RETURN(heard_, PulseBoard::Create(options_.seat.workers));
   const JobSeat& seat = options_.seat;
   nonces_.resize(static_cast<size_t>(seat.workers));
   std::string& mine = nonces_[static_cast<size_t>(seat.self.value)];
   RZ_ASSIGN_OR_RETURN(mine, RandomBytes(kUcxNonceBytes));
   const std::string header = AddressHeader() + mine;
-  if (!options_.elsewhere.empty()) {
+  if (!options_.ucx.elsewhere.empty()) {
     RZ_RETURN_IF_ERROR(seat.rendezvous->Put(AddressKey(seat.self, AddressFor::kNetwork),
                                             header + worker_->network_address()));
   }
@@ -100,7 +99,7 @@ absl::Status UcxPort::Join() {
   for (const WorkerId peer : options_.peers) {
     if (peer == options_.seat.self) continue;
     const std::string who = absl::StrCat("worker ", peer.value, "'s address for ucx");
-    const auto& elsewhere = options_.elsewhere;
+    const auto& elsewhere = options_.ucx.elsewhere;
     const bool is_here = std::find(elsewhere.begin(), elsewhere.end(), peer) == elsewhere.end();
     absl::StatusOr<std::string> address = options_.seat.rendezvous->Get(
         AddressKey(peer, is_here ? AddressFor::kHost : AddressFor::kNetwork),
@@ -126,19 +125,19 @@ void UcxPort::Start(Mailbox& mailbox) {
   mailbox_ = &mailbox;
   for (auto* each : {&commands_, &running_}) each->reserve(kCommandsPerPeer * nonces_.size());
   const WorkerId self = options_.seat.self;
-  messages_.emplace(self, heard_, options_.peer_timeout);
-  if (options_.board) {
-    pulses_.emplace(self, options_.board, options_.peer_timeout);
+  messages_.emplace(self, heard_, options_.transport.peer_timeout);
+  if (options_.ucx.board) {
+    pulses_.emplace(self, options_.ucx.board, options_.transport.peer_timeout);
   }
   links_.Begin(mailbox_, worker_.get(), std::move(nonces_));
   links_.SayHello();
-  if (options_.progress == ProgressMode::kThread)
+  if (options_.transport.progress == ProgressMode::kThread)
     thread_ = NamedThread("rz-messages", [this] { RunThread(); });
 }
 
 absl::Status UcxPort::Meet() {
   while (!met_) {
-    if (options_.progress == ProgressMode::kCaller) {
+    if (options_.transport.progress == ProgressMode::kCaller) {
       if (!mailbox_->Poll()) std::this_thread::yield();  // a peer may wait for our other port
       continue;
     }
@@ -256,9 +255,10 @@ void UcxPort::Look() {
 
 void UcxPort::WatchSockets() {
   events_ = {{wake_.get(), POLLIN, 0}, {-1, POLLIN, 0}};
-  for (size_t w = 0; w < sockets_.size(); ++w) {
-    if (!sockets_[w]) continue;
-    events_.push_back({sockets_[w].get(), 0, 0});  // POLLHUP comes without being asked for
+  for (size_t w = 0; w < options_.ucx.sockets.size(); ++w) {
+    if (!options_.ucx.sockets[w]) continue;
+    events_.push_back(
+        {options_.ucx.sockets[w].get(), 0, 0});  // POLLHUP comes without being asked for
     watched_.push_back(WorkerId(w));
   }
 }
@@ -296,7 +296,7 @@ void UcxPort::CheckHellos() {
 
 void UcxPort::CheckPulses(Clock::time_point now) {
   const auto on_board = [this](WorkerId worker) {
-    return options_.board && options_.board->LastBeat(worker).has_value();
+    return options_.ucx.board && options_.ucx.board->LastBeat(worker).has_value();
   };
   links_.TakeHeard([&](WorkerId worker) {
     if (!on_board(worker)) heard_->Beat(worker, now);
@@ -322,7 +322,7 @@ std::string UcxPort::LinkTo(WorkerId to) const {
 }
 
 bool UcxPort::Poll() {
-  if (options_.progress != ProgressMode::kCaller || mailbox_ == nullptr) return false;
+  if (options_.transport.progress != ProgressMode::kCaller || mailbox_ == nullptr) return false;
   const bool any = Turn();
   if (steps_ >= next_look_) Look();
   return any;
@@ -396,7 +396,7 @@ void UcxPort::Stop() {
     mailbox_->RunCallbacks();
   }
   worker_.reset();
-  sockets_.clear();  // after the farewells
+  options_.ucx.sockets.clear();  // after the farewells
   mailbox_ = nullptr;
 }
 

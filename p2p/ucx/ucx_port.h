@@ -99,8 +99,7 @@ class UcxPort final : public Wire {
   void Sleep();
   void Finish();
 
-  std::vector<UniqueFd> sockets_;
-  const UcxPortOptions options_;  // without sockets
+  UcxPortOptions options_;  // constant, but that its sockets are closed at the end
   const UniqueFd wake_;
   Mailbox* mailbox_ = nullptr;
   std::vector<std::string> nonces_;  // by worker; until Start

@@ -59,12 +59,9 @@ class UcxTransport final : public Mailbox {
 
   // With a MixedWire, before Meet.
   absl::Status OpenHere(ShmEndpoint endpoint, const ShmArenas& memory,
-                        std::chrono::milliseconds peer_timeout) {
-    RZ_ASSIGN_OR_RETURN(here_, ShmPort::Create(std::move(endpoint), {.mailbox = *this,
-                                                                     .wire = mixed_->here(),
-                                                                     .arenas = memory,
-                                                                     .peer_timeout = peer_timeout,
-                                                                     .progress = progress()}));
+                        const TransportOptions& options) {
+    RZ_ASSIGN_OR_RETURN(
+        here_, ShmPort::Create(std::move(endpoint), {*this, mixed_->here(), memory, options}));
     return absl::OkStatus();
   }
   absl::Status Meet() {
@@ -99,18 +96,6 @@ absl::StatusOr<PayloadMemory> MemoryFor(MemoryKind kind, PayloadMemory given) {
   return absl::InvalidArgumentError("ucx: the memory given is of another kind than asked for");
 }
 
-UcxPortOptions PortOptions(const JobSeat& seat, const TransportOptions& options, UcxOptions ucx) {
-  return {.seat = seat,
-          .elsewhere = std::move(ucx.elsewhere),
-          .interfaces = std::move(ucx.interfaces),
-          .peer_timeout = options.peer_timeout,
-          .progress = options.progress,
-          .memory = options.memory,
-          .board = std::move(ucx.board),
-          .sockets = std::move(ucx.sockets),
-          .settings = std::move(ucx.settings)};
-}
-
 absl::Status Register(const Arenas& arenas, UcxPort& port) {
   for (const std::shared_ptr<Arena>& arena : arenas) {
     RZ_RETURN_IF_ERROR(port.Register(arena->memory()));
@@ -124,8 +109,8 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateUcxTransport(const JobSeat& sea
                                                               const TransportOptions& options,
                                                               UcxOptions ucx) {
   RZ_RETURN_IF_ERROR(CheckPeerTimeout(options));
-  const PayloadMemory given = std::move(ucx.memory);
-  UcxPortOptions port_options = PortOptions(seat, options, std::move(ucx));
+  const PayloadMemory given = ucx.memory;
+  UcxPortOptions port_options = {.seat = seat, .transport = options, .ucx = std::move(ucx)};
   for (int w = 0; w < seat.workers; ++w) port_options.peers.push_back(WorkerId(w));
   Arenas arenas;  // outlive the port: UCX lets go of them at its end
   RZ_ASSIGN_OR_RETURN(std::unique_ptr<UcxPort> port, UcxPort::Open(std::move(port_options)));
@@ -153,12 +138,13 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateMixedTransport(const JobSeat& s
                            endpoint.sockets.size(), " for the seat of worker ", seat.self.value,
                            " of ", seat.workers);
   }
-  UcxPortOptions port_options =
-      PortOptions(seat, options, {.interfaces = ucx.interfaces, .settings = ucx.settings});
+  UcxPortOptions port_options = {.seat = seat,
+                                 .transport = options,
+                                 .ucx = {.interfaces = ucx.interfaces, .settings = ucx.settings}};
   for (int w = 0; w < seat.workers; ++w) {
     if (w != seat.self.value && !endpoint.sockets[w]) port_options.peers.push_back(WorkerId(w));
   }
-  port_options.elsewhere = port_options.peers;
+  port_options.ucx.elsewhere = port_options.peers;
   Arenas arenas;  // outlive the port, as above
   RZ_ASSIGN_OR_RETURN(std::unique_ptr<UcxPort> there, UcxPort::Open(std::move(port_options)));
   RZ_ASSIGN_OR_RETURN(const ShmArenas memory, MakeShmArenas(seat.self, options));
@@ -171,7 +157,7 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateMixedTransport(const JobSeat& s
   Mailbox::Parts parts = {seat.self, seat.workers, options, arenas, *mixed};
   auto transport =
       std::make_unique<UcxTransport>(std::move(parts), std::move(there), std::move(mixed));
-  RZ_RETURN_IF_ERROR(transport->OpenHere(std::move(endpoint), memory, options.peer_timeout));
+  RZ_RETURN_IF_ERROR(transport->OpenHere(std::move(endpoint), memory, options));
   RZ_RETURN_IF_ERROR(transport->Meet());
   return transport;
 }

@@ -346,7 +346,7 @@ TEST(UcxMalformed, WhatComesBeforeTheBeginningIsDropped) {
   hello.from = 1;
   hello.workers = 2;
   hello.proof = HelloProof({.secret = kSecret, .from = 1, .to = 0});
-  hello.peer_timeout_ms = static_cast<uint64_t>(options.peer_timeout.count());
+  hello.peer_timeout_ms = static_cast<uint64_t>(options.transport.peer_timeout.count());
   const std::string header_bytes = TextOf(header), hello_bytes = TextOf(hello);
   links.OnMessage({.header = BytesOf(header_bytes), .data = BytesOf(hello_bytes)});
   EXPECT_EQ(links.Ungreeted(), WorkerId(1));
