@@ -80,8 +80,7 @@ absl::StatusOr<ShmArenas> MakeShmArenas(WorkerId owner, const TransportOptions& 
     const size_t bytes = SizeOf(use, options);
     const std::string name = absl::StrCat("ringzero-worker-", owner.value, "-", NameOf(use));
     RZ_ASSIGN_OR_RETURN(file, MakeMemoryFile(name, bytes));
-    RZ_ASSIGN_OR_RETURN(Mapping data,
-                        Mapping::OfFile(file.get(), bytes, Mapping::Access::kReadWrite));
+    RZ_ASSIGN_OR_RETURN(Mapping data, Mapping::OfFile(file, bytes, Mapping::Access::kReadWrite));
     // Nobody else can ever map parameters writable. A kernel before 5.1 does not know this seal;
     // there the peers' read-only mappings alone protect them.
     if (use == MemoryUse::kParameters) (void)fcntl(file.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
@@ -92,10 +91,9 @@ absl::StatusOr<ShmArenas> MakeShmArenas(WorkerId owner, const TransportOptions& 
 }
 
 absl::StatusOr<MappedMemory> MapShmArena(MemoryUse use, size_t bytes, const UniqueFd& file) {
-  RZ_RETURN_IF_ERROR(CheckMemoryFile(file, bytes));
   const auto access =
       use == MemoryUse::kParameters ? Mapping::Access::kRead : Mapping::Access::kReadWrite;
-  RZ_ASSIGN_OR_RETURN(Mapping data, Mapping::OfFile(file.get(), bytes, access));
+  RZ_ASSIGN_OR_RETURN(Mapping data, Mapping::OfFile(file, bytes, access));
   const auto kept = std::make_shared<const Mapping>(std::move(data));
   return MappedMemory{{kept->data(), kept->bytes()}, kept};
 }

@@ -32,12 +32,21 @@ class AwakeClock {
   using Clock = std::chrono::steady_clock;
 
   // The caller means to Tick at least once in `interval`; what exceeds two of them is left out.
-  AwakeClock(Clock::time_point now, Clock::duration interval);
+  AwakeClock(Clock::time_point now, Clock::duration interval)
+      : longest_(2 * interval), last_(now), now_(now), previous_(now) {}
 
   // The awake time at `now`. `now` must not go back.
-  Clock::time_point Tick(Clock::time_point now);
+  Clock::time_point Tick(Clock::time_point now) {
+    const Clock::duration passed = std::max(now - last_, Clock::duration::zero());
+    previous_ = now_;
+    now_ += std::min(passed, longest_);
+    last_ = std::max(last_, now);
+    return now_;
+  }
   // The awake time of `moment`, which lies between the last two ticks (else the nearer of them).
-  Clock::time_point At(Clock::time_point moment) const;
+  Clock::time_point At(Clock::time_point moment) const {
+    return std::clamp(now_ - (last_ - moment), previous_, now_);
+  }
 
  private:
   const Clock::duration longest_;
@@ -50,7 +59,12 @@ class AwakeClock {
 inline constexpr std::chrono::milliseconds kAwakeLook(100);
 // The awake time of this process: one AwakeClock, which each call ticks. Of a gap between two calls
 // 2 * kAwakeLook count. Thread-safe.
-AwakeClock::Clock::time_point AwakeNow();
+inline AwakeClock::Clock::time_point AwakeNow() {
+  static std::mutex mutex;
+  static AwakeClock clock(AwakeClock::Clock::now(), kAwakeLook);
+  const std::lock_guard<std::mutex> lock(mutex);
+  return clock.Tick(AwakeClock::Clock::now());
+}
 
 class Deadline {
  public:

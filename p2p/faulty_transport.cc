@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/philox.h"
 #include "base/status.h"
 #include "base/system_names.h"
 #include "p2p/transport_decorator.h"
@@ -21,14 +22,6 @@ namespace ringzero {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// splitmix64's last step: neighbouring inputs give unrelated outputs.
-uint64_t Mix(uint64_t x) {
-  x += 0x9E3779B97F4A7C15u;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
-}
 
 class FaultyTransport final : public TransportDecorator {
  public:
@@ -151,7 +144,7 @@ Clock::time_point FaultyTransport::DueTime(const Message& message) {
   for (const uint64_t part :
        {static_cast<uint64_t>(self().value), static_cast<uint64_t>(message.to.value),
         static_cast<uint64_t>(message.key.kind), channel.messages}) {
-    random = Mix(random ^ Mix(part));
+    random = SplitMix64(random ^ SplitMix64(part));
   }
   ++channel.messages;
   const auto spread = faults_.max_delay - faults_.min_delay;
@@ -162,7 +155,7 @@ Clock::time_point FaultyTransport::DueTime(const Message& message) {
 
 void FaultyTransport::FlipABit(std::span<std::byte> payload) const {
   if (payload.empty()) return;
-  const uint64_t bit = Mix(faults_.seed ^ faults_.flip_message) % (8 * payload.size());
+  const uint64_t bit = SplitMix64(faults_.seed ^ faults_.flip_message) % (8 * payload.size());
   payload[bit / 8] ^= static_cast<std::byte>(1 << (bit % 8));
 }
 

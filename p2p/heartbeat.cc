@@ -20,9 +20,9 @@ absl::StatusOr<std::shared_ptr<PulseBoard>> PulseBoard::Create(int workers) {
   return std::shared_ptr<PulseBoard>(new PulseBoard(workers, std::move(memory)));
 }
 
-absl::StatusOr<std::shared_ptr<PulseBoard>> PulseBoard::OfFile(int descriptor, int workers) {
+absl::StatusOr<std::shared_ptr<PulseBoard>> PulseBoard::OfFile(const UniqueFd& file, int workers) {
   RZ_ASSIGN_OR_RETURN(Mapping memory,
-                      Mapping::OfFile(descriptor, FileBytes(workers), Mapping::Access::kReadWrite));
+                      Mapping::OfFile(file, FileBytes(workers), Mapping::Access::kReadWrite));
   return std::shared_ptr<PulseBoard>(new PulseBoard(workers, std::move(memory)));
 }
 

@@ -35,7 +35,7 @@ class PulseBoard {
   static absl::StatusOr<std::shared_ptr<PulseBoard>> Create(int workers);
   // In a file of FileBytes (p2p/mapping.h), zeroed by whoever made it; it may be closed
   // afterwards.
-  static absl::StatusOr<std::shared_ptr<PulseBoard>> OfFile(int descriptor, int workers);
+  static absl::StatusOr<std::shared_ptr<PulseBoard>> OfFile(const UniqueFd& file, int workers);
   static size_t FileBytes(int workers) { return workers * sizeof(Pulse); }
 
   int workers() const { return workers_; }

@@ -81,9 +81,15 @@ absl::StatusOr<Mapping> Mapping::SharedWithChildren(size_t bytes) {
   return Map(bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1);
 }
 
-absl::StatusOr<Mapping> Mapping::OfFile(int descriptor, size_t bytes, Access access) {
+absl::StatusOr<Mapping> Mapping::OfFile(const UniqueFd& file, size_t bytes, Access access) {
+  struct stat facts = {};
+  const int seals = fcntl(file.get(), F_GET_SEALS);
+  const bool sealed = seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+  if (!sealed || fstat(file.get(), &facts) != 0 || static_cast<size_t>(facts.st_size) < bytes) {
+    return Internal("shared memory came that is not sealed or smaller than ", bytes, " bytes");
+  }
   const int protection = access == Access::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
-  return Map(bytes, protection, MAP_SHARED, descriptor);
+  return Map(bytes, protection, MAP_SHARED, file.get());
 }
 
 Mapping Mapping::Foreign(std::byte* data, size_t bytes, Release release) {
@@ -110,16 +116,6 @@ absl::StatusOr<UniqueFd> MakeMemoryFile(const std::string& name, size_t bytes) {
     return SystemError("cannot seal the size of shared memory");
   }
   return file;
-}
-
-absl::Status CheckMemoryFile(const UniqueFd& file, size_t bytes) {
-  struct stat facts = {};
-  const int seals = fcntl(file.get(), F_GET_SEALS);
-  const bool sealed = seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
-  if (!sealed || fstat(file.get(), &facts) != 0 || static_cast<size_t>(facts.st_size) < bytes) {
-    return Internal("shared memory came that is not sealed or smaller than ", bytes, " bytes");
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace ringzero

@@ -5,8 +5,7 @@
 //
 //   RZ_ASSIGN_OR_RETURN(UniqueFd file, MakeMemoryFile("ringzero-pulses", bytes));
 //   ... its descriptor travels over a Unix socket; there:
-//   RZ_RETURN_IF_ERROR(CheckMemoryFile(file, bytes));
-//   RZ_ASSIGN_OR_RETURN(Mapping same, Mapping::OfFile(file.get(), bytes, Mapping::Access::kRead));
+//   RZ_ASSIGN_OR_RETURN(Mapping same, Mapping::OfFile(file, bytes, Mapping::Access::kRead));
 //
 // Pages cost nothing until they are touched. A mapping of 2 MiB or more begins at a multiple of
 // 2 MiB, so that huge pages can back it: streams over payload are up to a third faster there
@@ -20,7 +19,6 @@
 #include <memory>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "p2p/unique_fd.h"
 
@@ -34,9 +32,10 @@ class Mapping {
   static absl::StatusOr<Mapping> Anonymous(size_t bytes);
   // Memory that the processes forked later share with this one.
   static absl::StatusOr<Mapping> SharedWithChildren(size_t bytes);
-  // The first `bytes` of `descriptor`'s file, shared with whoever else maps it. The descriptor may
-  // be closed afterwards.
-  static absl::StatusOr<Mapping> OfFile(int descriptor, size_t bytes, Access access);
+  // The first `bytes` of a memory file, shared with whatever process maps it, too. The file may be
+  // closed afterwards. Internal unless it has so many and can't lose them: a process that reads
+  // behind the end of a shrunken file is killed.
+  static absl::StatusOr<Mapping> OfFile(const UniqueFd& file, size_t bytes, Access access);
 
   // Memory that something else has made (a device), which `release` gives back at the end. It may
   // not be touched by the processor: whoever makes it says so.
@@ -68,10 +67,6 @@ class Mapping {
 // Zeroed, of a size that no process can change; `name` is for /proc alone. ResourceExhausted when
 // the system refuses.
 absl::StatusOr<UniqueFd> MakeMemoryFile(const std::string& name, size_t bytes);
-
-// That `file` has at least `bytes` and can't lose them (a process that reads behind the end of a
-// shrunken file is killed). Internal if not.
-absl::Status CheckMemoryFile(const UniqueFd& file, size_t bytes);
 
 }  // namespace ringzero
 

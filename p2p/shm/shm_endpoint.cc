@@ -169,10 +169,8 @@ absl::Status ShmGathering::MapShared(std::span<const UniqueFd> files) {
   if (files.size() != 2) {
     return Internal(files.size(), " memory files came, not 2");
   }
-  RZ_RETURN_IF_ERROR(CheckMemoryFile(files[0], PulseBoard::FileBytes(seat_.workers)));
-  RZ_RETURN_IF_ERROR(CheckMemoryFile(files[1], ShmRings::FileBytes(members_)));
-  RZ_ASSIGN_OR_RETURN(endpoint_.board, PulseBoard::OfFile(files[0].get(), seat_.workers));
-  RZ_ASSIGN_OR_RETURN(endpoint_.rings, ShmRings::OfFile(files[1].get(), members_));
+  RZ_ASSIGN_OR_RETURN(endpoint_.board, PulseBoard::OfFile(files[0], seat_.workers));
+  RZ_ASSIGN_OR_RETURN(endpoint_.rings, ShmRings::OfFile(files[1], members_));
   return absl::OkStatus();
 }
 

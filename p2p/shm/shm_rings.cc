@@ -94,9 +94,9 @@ absl::StatusOr<std::shared_ptr<ShmRings>> ShmRings::Create(int members) {
   return std::shared_ptr<ShmRings>(new ShmRings(members, std::move(memory)));
 }
 
-absl::StatusOr<std::shared_ptr<ShmRings>> ShmRings::OfFile(int descriptor, int members) {
+absl::StatusOr<std::shared_ptr<ShmRings>> ShmRings::OfFile(const UniqueFd& file, int members) {
   RZ_ASSIGN_OR_RETURN(Mapping memory,
-                      Mapping::OfFile(descriptor, FileBytes(members), Mapping::Access::kReadWrite));
+                      Mapping::OfFile(file, FileBytes(members), Mapping::Access::kReadWrite));
   return std::shared_ptr<ShmRings>(new ShmRings(members, std::move(memory)));
 }
 

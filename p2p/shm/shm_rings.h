@@ -100,7 +100,7 @@ class ShmRings {
   static absl::StatusOr<std::shared_ptr<ShmRings>> Create(int members);
   // In a file of FileBytes (p2p/mapping.h), zeroed by whoever made it; it may be closed
   // afterwards.
-  static absl::StatusOr<std::shared_ptr<ShmRings>> OfFile(int descriptor, int members);
+  static absl::StatusOr<std::shared_ptr<ShmRings>> OfFile(const UniqueFd& file, int members);
   static size_t FileBytes(int members);
 
   int members() const { return members_; }
