@@ -116,7 +116,7 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeNccl(TransportChoice words, const
   const TransportOptions& options = request.options;
   NcclParts parts = {.news = std::make_shared<LaneNews>(),
                      .lane = {.device = request.gpu.device},
-                     .order = request.gpu.long_hops,
+                     .pairs = request.gpu.pairs,
                      .word_kinds = request.gpu.word_kinds};
   RZ_ASSIGN_OR_RETURN(parts.words, Make(words, seat, std::move(endpoint), std::move(ucx),
                                         {.options = LaneWordsOptions(options, parts.news)}));

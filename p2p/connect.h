@@ -45,9 +45,8 @@ std::string WireVersions();
 
 // For payload in GPUs' memory.
 struct GpuNeeds {
-  int device = 0;  // this worker's GPU, where its payload lies
-  // nccl: messages that do not go to the right neighbour (zero/long_hops.h). None: there are none.
-  LongHopOrder long_hops;
+  int device = 0;                   // this worker's GPU, where its payload lies
+  std::vector<WorkerPair> pairs;    // nccl: who sends payload to whom, as in NcclParts
   std::vector<uint8_t> word_kinds;  // nccl: as in LaneParts
 };
 

@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "sharding/collections.h"
 #include "sharding/label.h"
+#include "sharding/loans.h"
 #include "sharding/operands.h"
 #include "sharding/program.h"
 #include "sharding/schedule.h"
@@ -265,6 +266,23 @@ absl::StatusOr<std::vector<OwnBlock>> BlockTable(const Plan& plan, WorkerId self
                       MessageBlocks(plan, self, sizes.metrics_count));
   table.insert(table.end(), more.begin(), more.end());
   return table;
+}
+
+absl::StatusOr<std::vector<std::pair<WorkerId, WorkerId>>> PayloadPairs(const Plan& plan) {
+  std::set<std::pair<WorkerId, WorkerId>> pairs;
+  const Plan shortened = ShortenedPlan(plan);
+  for (int w = 0; w < plan.workers; ++w) {
+    const WorkerId self(w);
+    RZ_ASSIGN_OR_RETURN(ProgramWriter writer,
+                        ProgramWriter::Create(shortened, self, WholeRun(shortened).begin));
+    while (writer.part().has_value()) {
+      for (const Instruction& op : writer.Next()) {
+        const bool carries = op.kind == OpKind::kSend && op.channel != Channel::kToken;
+        if (carries && !IsWord(op)) pairs.insert({self, op.peer});
+      }
+    }
+  }
+  return std::vector<std::pair<WorkerId, WorkerId>>(pairs.begin(), pairs.end());
 }
 
 int64_t MessageBytes(const Plan& plan, const Op& message, int metrics_count) {

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -81,6 +82,10 @@ struct BlockSizes {
 // Both, in this order. The errors of MessageBlocks.
 absl::StatusOr<std::vector<OwnBlock>> BlockTable(const Plan& plan, WorkerId self,
                                                  const BlockSizes& sizes);
+
+// Who sends payload to whom, ascending: what a transport with a connection for each ordered pair needs.
+// The errors of ProgramWriter.
+absl::StatusOr<std::vector<std::pair<WorkerId, WorkerId>>> PayloadPairs(const Plan& plan);
 
 // A message's payload.
 int64_t MessageBytes(const Plan& plan, const Op& message, int metrics_count);

@@ -15,37 +15,24 @@
 namespace ringzero {
 namespace {
 
-absl::StatusOr<MergedOrder> OrderFor(const Plan& plan, const LinkedRing& ring, Merging merging) {
-  if (merging == Merging::kNone) return MergedOrder();
-  RZ_ASSIGN_OR_RETURN(MergedOrder order, MakeMergedOrder(plan, ring));
-  RZ_RETURN_IF_ERROR(CheckMergedOrder(plan, ring, order));
-  return order;
-}
-
-absl::Status CheckProgress(Plan plan, int window, Merging merging) {
+absl::Status CheckProgress(Plan plan, int window) {
   plan.window = window;
   RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(plan));
-  RZ_ASSIGN_OR_RETURN(const MergedOrder order, OrderFor(plan, ring, merging));
-  return WaitGraph(ring, merging, order).CheckProgress();
+  return WaitGraph(ring).CheckProgress();
 }
 
 // The smallest window of at least `least` without a circle of waits, if there is one. Each window has
 // a program of its own: blocks are named by it.
-absl::StatusOr<int> SmallestFrom(const Plan& plan, int least, Merging merging = Merging::kNone) {
-  if (CheckProgress(plan, least, merging).ok()) return least;
+absl::StatusOr<int> SmallestFrom(const Plan& plan, int least) {
+  if (CheckProgress(plan, least).ok()) return least;
   RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(plan));
-  RZ_ASSIGN_OR_RETURN(const MergedOrder order, OrderFor(plan, ring, merging));
-  int low = least, high = std::max(least, WaitGraph(ring, merging, order).LargestUsefulWindow());
-  RZ_RETURN_IF_ERROR(CheckProgress(plan, high, merging));
+  int low = least, high = std::max(least, WaitGraph(ring).LargestUsefulWindow());
+  RZ_RETURN_IF_ERROR(CheckProgress(plan, high));
   while (high - low > 1) {  // low deadlocks, high does not
     const int middle = low + (high - low) / 2;
-    (CheckProgress(plan, middle, merging).ok() ? high : low) = middle;
+    (CheckProgress(plan, middle).ok() ? high : low) = middle;
   }
   return high;
-}
-
-std::string Named(Merging merging) {
-  return absl::StrCat("on a transport with merged FIFOs (", ToString(merging), ")");
 }
 
 absl::Status CheckWindow(const Plan& plan) {
@@ -53,14 +40,10 @@ absl::Status CheckWindow(const Plan& plan) {
   return absl::InvalidArgumentError("plan: window is not resolved yet (ChooseWindow)");
 }
 
-absl::Status CheckWaits(const Plan& plan, const LinkedRing& ring, Merging merging) {
-  RZ_ASSIGN_OR_RETURN(const MergedOrder order, OrderFor(plan, ring, merging));
-  const WaitGraph graph(ring, merging, order);
-  const absl::Status progress = graph.CheckProgress();
-  if (!progress.ok() && merging != Merging::kNone) return Annotate(progress, Named(merging));
-  RZ_RETURN_IF_ERROR(progress);
-  // What may be read late, may be so without merging: these waits are fewer.
-  return WaitGraph(ring).CheckOverwrites(plan);
+absl::Status CheckWaits(const Plan& plan, const LinkedRing& ring) {
+  const WaitGraph graph(ring);
+  RZ_RETURN_IF_ERROR(graph.CheckProgress());
+  return graph.CheckOverwrites(plan);
 }
 
 // Where a run begins, shortened: whether its first version is evaluated stays as it is, though evaluations
@@ -85,25 +68,24 @@ int ShortenedWarmup(const Plan& plan, int first) {
 
 }  // namespace
 
-absl::Status Verify(const Plan& plan, std::vector<Program> programs, Merging merging) {
+absl::Status Verify(const Plan& plan, std::vector<Program> programs) {
   RZ_RETURN_IF_ERROR(CheckPlan(plan));
   RZ_RETURN_IF_ERROR(CheckWindow(plan));
   RZ_ASSIGN_OR_RETURN(LinkedRing ring, LinkedRing::Join(plan, std::move(programs)));
   RZ_RETURN_IF_ERROR(CheckMeaning(plan, ring));
   RZ_RETURN_IF_ERROR(ring.Link(plan));
-  return CheckWaits(plan, ring, merging);
+  return CheckWaits(plan, ring);
 }
 
-Plan ShortenedPlan(const Plan& plan, Merging merging) {
+Plan ShortenedPlan(const Plan& plan) {
   constexpr int kEnough = 5;
   // The first, which may be stale, the second, which takes what is injected after it, those that go
   // on and the last: among so many a worker's horizon has passed some.
   constexpr int kEnoughLaps = 5;
   Plan shortened = plan;
   shortened.laps = std::min(plan.laps, kEnoughLaps);
-  // The first, one in the middle, and the last. Where kinds share a FIFO all laps of an evaluation may
-  // wait in it together.
-  if (merging == Merging::kNone) shortened.evaluation.laps = std::min(plan.evaluation.laps, 3);
+  // The first, one in the middle, and the last.
+  shortened.evaluation.laps = std::min(plan.evaluation.laps, 3);
   if (plan.iterations - plan.first_iteration <= kEnough) return shortened;
   const int first = ShortenedFirst(plan), warmup = ShortenedWarmup(plan, first);
   const int of_rule = plan.iterations - std::max(plan.first_iteration, plan.warmup_updates);
@@ -125,13 +107,13 @@ Plan ShortenedPlan(const Plan& plan, Merging merging) {
   return shortened;
 }
 
-absl::Status VerifyPlan(const Plan& plan, Merging merging) {
+absl::Status VerifyPlan(const Plan& plan) {
   RZ_RETURN_IF_ERROR(CheckPlan(plan));
   RZ_RETURN_IF_ERROR(CheckWindow(plan));
-  const Plan shortened = ShortenedPlan(plan, merging);
+  const Plan shortened = ShortenedPlan(plan);
   RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(shortened));
   RZ_RETURN_IF_ERROR(CheckMeaning(shortened, ring));
-  return CheckWaits(shortened, ring, merging);
+  return CheckWaits(shortened, ring);
 }
 
 absl::StatusOr<PlanProof> PlanProof::Parse(const std::string& text) {
@@ -160,16 +142,11 @@ absl::StatusOr<PlanProof> ProvePlan(const Plan& plan) {
   return PlanProof(resolved);
 }
 
-absl::StatusOr<int> ChooseWindow(const Plan& plan, Merging merging) {
+absl::StatusOr<int> ChooseWindow(const Plan& plan) {
   RZ_RETURN_IF_ERROR(CheckPlan(plan));
-  if (plan.window > 0) {
-    RZ_RETURN_IF_ERROR(VerifyPlan(plan, merging));
-    return plan.window;
-  }
-  const int least = LeastWindow(plan);
-  absl::StatusOr<int> window = SmallestFrom(ShortenedPlan(plan, merging), least, merging);
-  if (window.ok() || merging == Merging::kNone) return window;
-  return Annotate(window.status(), absl::StrCat(Named(merging), " no window is enough"));
+  if (plan.window == 0) return SmallestFrom(ShortenedPlan(plan), LeastWindow(plan));
+  RZ_RETURN_IF_ERROR(VerifyPlan(plan));
+  return plan.window;
 }
 
 absl::StatusOr<int> SmallestWindow(const Plan& plan) {

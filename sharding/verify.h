@@ -16,7 +16,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "sharding/linked_ring.h"
-#include "sharding/merged_order.h"
 #include "sharding/plan.h"
 #include "sharding/program.h"
 
@@ -29,11 +28,7 @@ namespace ringzero {
 // - sends and receives match one to one, in order, with equal names;
 // - no version is overwritten while anybody may still read it;
 // - nothing waits in a circle, with plan.window slots per channel.
-//
-// `merging`: for a transport that has fewer FIFOs than channels (merged_order.h). Then the merged
-// order is checked, too.
-absl::Status Verify(const Plan& plan, std::vector<Program> programs,
-                    Merging merging = Merging::kNone);
+absl::Status Verify(const Plan& plan, std::vector<Program> programs);
 
 // --- meaning: one sequential run of all programs on symbols -----------------------------------------
 //
@@ -60,10 +55,10 @@ absl::Status CheckMeaning(const Plan& plan, const LinkedRing& ring, uint64_t ord
 // A plan whose run is so short that Verify is fast, and in which everything that differs between
 // iterations still happens: the first, later ones, an evaluation, the last, and the closing one;
 // and all that differs between laps.
-Plan ShortenedPlan(const Plan& plan, Merging merging = Merging::kNone);
+Plan ShortenedPlan(const Plan& plan);
 
 // Verify of the programs of ShortenedPlan(plan).
-absl::Status VerifyPlan(const Plan& plan, Merging merging = Merging::kNone);
+absl::Status VerifyPlan(const Plan& plan);
 
 // That a plan was verified: here, or by another process of the job.
 //
@@ -94,7 +89,7 @@ absl::StatusOr<PlanProof> ProvePlan(const Plan& plan);
 // Slots per channel. plan.window > 0: itself, or the error of Verify. 0: 2·ceil(S/N), with stagger
 // at least q*+1, and where these deadlock the smallest that does not. FailedPrecondition if no
 // window is large enough.
-absl::StatusOr<int> ChooseWindow(const Plan& plan, Merging merging = Merging::kNone);
+absl::StatusOr<int> ChooseWindow(const Plan& plan);
 
 // The smallest window with which VerifyPlan passes; plan.window is not read.
 absl::StatusOr<int> SmallestWindow(const Plan& plan);

@@ -15,31 +15,14 @@
 
 namespace ringzero {
 
-WaitGraph::WaitGraph(const LinkedRing& ring, Merging merging, const MergedOrder& order)
-    : ring_(ring), place_(ring.count(), {-1, -1}), behind_(ring.count()) {
+WaitGraph::WaitGraph(const LinkedRing& ring) : ring_(ring), place_(ring.count(), {-1, -1}) {
   for (int i = 0; i < ring.count(); ++i) {
     if (ring.op(i).kind == OpKind::kUpdate) updates_.push_back(i);
-  }
-  if (merging != Merging::kNone) ChainLongHops(order.long_hops);
-  if (merging == Merging::kPerPair) {
-    for (const std::vector<int>& pair : order.pairs) {
-      for (size_t i = 1; i < pair.size(); ++i) behind_[pair[i]].push_back(pair[i - 1]);
-    }
   }
   for (size_t q = 0; q < ring.queues.size(); ++q) {
     const std::vector<int>& receives = ring.queues[q].receives;
     for (size_t i = 0; i < receives.size(); ++i) {
       place_[receives[i]] = {static_cast<int>(q), static_cast<int>(i)};
-    }
-  }
-}
-
-void WaitGraph::ChainLongHops(const std::vector<int>& long_hops) {
-  std::map<int, int> last;  // by worker
-  for (const int receive : long_hops) {
-    for (const int worker : {ring_.worker_of(receive), ring_.op(receive).peer.value}) {
-      const auto [before, first] = last.try_emplace(worker, receive);
-      if (!first) behind_[receive].push_back(std::exchange(before->second, receive));
     }
   }
 }
@@ -53,7 +36,6 @@ WaitGraph::Waits WaitGraph::FindWaits() const {
       const std::vector<int>& receives = ring_.queues[queue].receives;
       waits.all.push_back({ring_.partner[node], Why::kMessage});
       if (number > 0) waits.all.push_back({receives[number - 1], Why::kOrder});
-      for (const int before : behind_[node]) waits.all.push_back({before, Why::kMerged});
     }
     waits.first.push_back(static_cast<int>(waits.all.size()));
   }
@@ -107,8 +89,7 @@ std::string WaitGraph::DescribeCycle(const Waits& waits, const std::vector<bool>
     const char* why = slot                        ? " waits for a slot until "
                       : wait.why == Why::kAfter   ? " waits for "
                       : wait.why == Why::kMessage ? " waits for the message of "
-                      : wait.why == Why::kOrder   ? " waits behind "
-                                                  : " waits in a merged FIFO behind ";
+                                                  : " waits behind ";
     if (length++ < kShown) absl::StrAppend(&text, ring_.Describe(node), why);
     node = wait.on;
   } while (node != start);

@@ -20,7 +20,6 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "sharding/linked_ring.h"
-#include "sharding/merged_order.h"
 #include "sharding/plan.h"
 
 namespace ringzero {
@@ -28,11 +27,7 @@ namespace ringzero {
 class WaitGraph {
  public:
   // `ring` must outlive this.
-  explicit WaitGraph(const LinkedRing& ring) : WaitGraph(ring, Merging::kNone, MergedOrder()) {}
-  // Besides, messages wait for each other as in `order`: with kLongHops an operation of the long
-  // hops for the one before it at either of its workers; with kPerPair payload for the one before
-  // it from the same neighbour.
-  WaitGraph(const LinkedRing& ring, Merging merging, const MergedOrder& order);
+  explicit WaitGraph(const LinkedRing& ring);
 
   // FailedPrecondition, spelling out one cycle of waits, if there is one.
   absl::Status CheckProgress() const;
@@ -48,7 +43,7 @@ class WaitGraph {
   int LargestUsefulWindow() const;
 
  private:
-  enum class Why { kAfter, kMessage, kOrder, kMerged };
+  enum class Why { kAfter, kMessage, kOrder };
   struct Wait {
     int on;
     Why why;
@@ -75,11 +70,8 @@ class WaitGraph {
   std::string DescribeCycle(const Waits& waits, const std::vector<bool>& done) const;
 
   const LinkedRing& ring_;
-  void ChainLongHops(const std::vector<int>& long_hops);
-
   std::vector<int> updates_;
   std::vector<std::pair<int, int>> place_;  // of a receive: its queue and its number in it
-  std::vector<std::vector<int>> behind_;    // of a receive: what merged order has before it
 };
 
 // A block by its worker and its number there (block.h).

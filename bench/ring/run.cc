@@ -26,9 +26,9 @@
 #include "p2p/rendezvous/join_job.h"
 #include "p2p/rendezvous/rendezvous.h"
 #include "p2p/ucx/ucx_transport.h"
+#include "sharding/block_table.h"
 #include "sharding/op.h"
 #include "sharding/plan.h"
-#include "zero/long_hops.h"
 
 namespace ringzero {
 namespace {
@@ -172,7 +172,7 @@ absl::StatusOr<GpuNeeds> GpuNeedsOf(const RingJob& job, WorkerId self) {
   if (job.options.memory == MemoryKind::kHost) return needs;
   RZ_ASSIGN_OR_RETURN(needs.device, GpuOf(job, self));
   if (job.options.mode != RingMode::kTrain) return needs;
-  needs.long_hops = LongHopsOf(job.plan, self);
+  RZ_ASSIGN_OR_RETURN(needs.pairs, PayloadPairs(job.plan));
   needs.word_kinds = {static_cast<uint8_t>(Channel::kToken)};
   return needs;
 }

@@ -21,8 +21,7 @@ constexpr size_t kWakeBytes = 64;
 
 MessageKey KeyOf(const LaneWord& word) { return {word.kind, word.tag}; }
 
-// A Mailbox's words over another Transport, its payload over lanes. docs/p2p.md (Transport nccl) has a payload's journey, and why both ends start together. In the
-// lane of the long hops the receiver says go when the operation is the next in LongHopOrder.
+// A Mailbox's words over another Transport, its payload over lanes. docs/p2p.md (Transport nccl) has a payload's journey, and why both ends start together.
 //
 // Words are questions of the inner transport, which brings hellos, signs of life, deaths and aborts
 // as well. Its message thread runs the mailbox's callbacks. Thread-safe. Lock order: mailbox, wire,
@@ -58,19 +57,13 @@ class LaneWire final : public Wire {
   struct Offered {  // by us: waits for its go
     LaneWord word;
     std::span<std::byte> block;
-    bool may_go = false;
-  };
-  struct Arriving {
-    LaneWord word;
-    std::span<std::byte> into;
   };
   struct Peer {
     std::vector<LaneWord> unsaid;  // until it is greeted
     std::deque<Offered> offered;
-    std::vector<LaneWord> unmet;   // offers by it: their blocks are not posted yet
-    std::deque<Arriving> waiting;  // in the lane of the long hops, for their turn
-    uint64_t offers = 0;           // by us, so far
-    int sending = 0;               // on a lane
+    std::vector<LaneWord> unmet;  // offers by it: their blocks are not posted yet
+    uint64_t offers = 0;          // by us, so far
+    int sending = 0;              // on a lane
     int receiving = 0;
     bool greeted = false;         // its hello has come
     bool goodbye_wanted = false;  // when all before it is gone
@@ -87,14 +80,8 @@ class LaneWire final : public Wire {
   void Offer(WorkerId to, const LaneWord& message, std::span<std::byte> block);
   // Later, when nobody holds the mailbox's lock.
   void FailLater(const absl::Status& why);
-  void StartReceive(WorkerId from, const Arriving& arriving);
-  absl::Status Accept(WorkerId from, Arriving arriving);
+  absl::Status StartReceive(WorkerId from, const LaneWord& offer, std::span<std::byte> block);
   absl::Status Go(WorkerId to, const LaneWord& word);
-  void AdvanceLongHops();
-  bool AdvanceLongHop(const LongHop& hop);
-  bool IsLong(WorkerId from, WorkerId to) const {
-    return (from == self_ ? routes_.to[to.value] : routes_.from[from.value]) == routes_.long_hops;
-  }
 
   // Without it.
   void TakeHello(WorkerId from, const std::string& text);
@@ -120,8 +107,6 @@ class LaneWire final : public Wire {
   LaneDriver* driver_ = nullptr;
   Buffer wake_from_, wake_into_;  // of words: a message to ourselves
   std::vector<Peer> peers_;
-  int64_t next_long_hop_ = 0;
-  std::optional<LongHop> long_hop_;  // whose turn it is
   bool ended_ = false;
   bool wake_underway_ = false;
   uint64_t wakes_ = 0;
@@ -216,7 +201,6 @@ void LaneWire::Offer(WorkerId to, const LaneWord& message, std::span<std::byte> 
     });
   }
   Say(to, word);
-  if (IsLong(self_, to)) AdvanceLongHops();
 }
 
 void LaneWire::FailLater(const absl::Status& why) {
@@ -349,7 +333,7 @@ absl::Status LaneWire::TakeWord(WorkerId from, const LaneWord& word) {
       case LaneWord::Type::kGo: RZ_RETURN_IF_ERROR(Go(from, word)); break;
       case LaneWord::Type::kGoodbye:
         peer.goodbye_came = true;
-        goodbye = peer.receiving == 0 && peer.waiting.empty();
+        goodbye = peer.receiving == 0;
         break;
     }
   }
@@ -385,35 +369,28 @@ bool LaneWire::Move(WorkerId from, const BlockMessage& message, std::span<std::b
   const LaneWord word = *offer;
   unmet.erase(offer);
   if (is_word_[word.kind] && from != self_) return true;
-  const absl::Status accepted = Accept(from, {word, block});
+  const absl::Status accepted = StartReceive(from, word, block);
   if (!accepted.ok()) FailLater(accepted);
   return false;
 }
 
-absl::Status LaneWire::Accept(WorkerId from, Arriving arriving) {
+absl::Status LaneWire::StartReceive(WorkerId from, const LaneWord& offer,
+                                    std::span<std::byte> block) {
   if (routes_.from[from.value] == kNoLane) {
-    return Internal("worker ", from.value, " announced a payload to worker ", self_.value,
+    return Internal("worker ", from.value, " offers a payload to worker ", self_.value,
                     ", but no lane leads here");
   }
-  if (IsLong(from, self_)) {
-    peers_[from.value].waiting.push_back(arriving);
-    AdvanceLongHops();
-    return absl::OkStatus();
-  }
-  StartReceive(from, arriving);
-  return from == self_ ? Go(self_, arriving.word) : absl::OkStatus();
-}
-
-void LaneWire::StartReceive(WorkerId from, const Arriving& arriving) {
   ++peers_[from.value].receiving;
   driver_->Start({.lane = routes_.from[from.value],
                   .direction = LaneOp::Direction::kReceive,
                   .peer = from,
-                  .block = arriving.into,
-                  .done = [this, from, word = arriving.word] { Received(from, word); }});
-  LaneWord go = arriving.word;
+                  .block = block,
+                  .done = [this, from, offer] { Received(from, offer); }});
+  if (from == self_) return Go(self_, offer);
+  LaneWord go = offer;
   go.type = LaneWord::Type::kGo;
-  if (from != self_) Say(from, go);
+  Say(from, go);
+  return absl::OkStatus();
 }
 
 absl::Status LaneWire::Go(WorkerId to, const LaneWord& word) {
@@ -421,12 +398,7 @@ absl::Status LaneWire::Go(WorkerId to, const LaneWord& word) {
   const auto which = std::find_if(offered.begin(), offered.end(), [&](const Offered& each) {
     return each.word.number == word.number;
   });
-  if (which == offered.end()) return absl::InternalError("a go for what was not announced");
-  if (IsLong(self_, to)) {
-    which->may_go = true;
-    AdvanceLongHops();
-    return absl::OkStatus();
-  }
+  if (which == offered.end()) return absl::InternalError("a go for what was not offered");
   const Offered next = *which;
   offered.erase(which);
   StartSend(to, next);
@@ -440,39 +412,6 @@ void LaneWire::StartSend(WorkerId to, const Offered& offered) {
                   .peer = to,
                   .block = offered.block,
                   .done = [this, to, word = offered.word] { Sent(to, word); }});
-}
-
-void LaneWire::AdvanceLongHops() {
-  while (routes_.order != nullptr) {
-    if (!long_hop_.has_value()) long_hop_ = routes_.order(next_long_hop_++);
-    if (!long_hop_.has_value()) {
-      --next_long_hop_;
-      return;
-    }
-    if (!AdvanceLongHop(*long_hop_)) return;
-    long_hop_.reset();
-  }
-}
-
-bool LaneWire::AdvanceLongHop(const LongHop& hop) {
-  if (hop.to == self_) {
-    std::deque<Arriving>& waiting = peers_[hop.from.value].waiting;
-    const auto next = std::find_if(waiting.begin(), waiting.end(), [&](const Arriving& each) {
-      return KeyOf(each.word) == hop.key;
-    });
-    if (next == waiting.end()) return false;
-    StartReceive(hop.from, *next);
-    waiting.erase(next);
-    return true;
-  }
-  std::deque<Offered>& offered = peers_[hop.to.value].offered;
-  const auto which = std::find_if(offered.begin(), offered.end(),
-                                  [&](const Offered& each) { return KeyOf(each.word) == hop.key; });
-  if (which == offered.end() || !which->may_go) return false;
-  const Offered next = *which;
-  offered.erase(which);
-  StartSend(hop.to, next);
-  return true;
 }
 
 void LaneWire::Sent(WorkerId to, const LaneWord& word) {
@@ -491,7 +430,7 @@ void LaneWire::Received(WorkerId from, const LaneWord& word) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     Peer& peer = peers_[from.value];
-    goodbye = --peer.receiving == 0 && peer.goodbye_came && peer.waiting.empty();
+    goodbye = --peer.receiving == 0 && peer.goodbye_came;
   }
   if (goodbye) mailbox->OnNote(from, {.kind = Note::Kind::kGoodbye});
 }
@@ -579,8 +518,7 @@ absl::Status CheckRoutes(const LaneParts& parts, int workers) {
       return InvalidArgument("a route takes lane ", lane, "; there are ", lanes);
     }
   }
-  if (parts.routes.long_hops == kNoLane || parts.routes.order != nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError("a lane for long hops needs their order");
+  return absl::OkStatus();
 }
 
 }  // namespace

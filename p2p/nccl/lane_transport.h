@@ -20,6 +20,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -29,26 +30,14 @@
 
 namespace ringzero {
 
-// A message that goes over the lane of the long hops.
-struct LongHop {
-  WorkerId from;
-  WorkerId to;
-  MessageKey key;
-  bool operator==(const LongHop&) const = default;
-};
-// The n-th long hop, n = 0, 1, …, in the one order of all workers, of those that this worker takes
-// part in; nothing after the last. Every worker's is a part of the same order
-// (sharding/merged_order.h makes and checks it). Called in order of n, once each.
-using LongHopOrder = std::function<std::optional<LongHop>(int64_t n)>;
+using WorkerPair = std::pair<WorkerId, WorkerId>;  // from, to
 
 // Which lane (number in LaneParts::lanes) carries what; by worker. kNoLane: such a message is an
 // error.
 inline constexpr int kNoLane = -1;
 struct LaneRoutes {
-  std::vector<int> to;      // from this worker
-  std::vector<int> from;    // to this worker
-  int long_hops = kNoLane;  // the lane, if any, whose operations have `order`
-  LongHopOrder order;
+  std::vector<int> to;    // from this worker
+  std::vector<int> from;  // to this worker
 };
 
 // What the transport for words tells.

@@ -1,6 +1,7 @@
 // Says which communicators there are, and makes a LaneTransport of them.
 #include "p2p/nccl/nccl_transport.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,41 +9,31 @@
 
 namespace ringzero {
 
-NcclPlan PlanNccl(WorkerId self, int workers, NcclPairs pairs, const LongHopOrder& order) {
+NcclPlan PlanNccl(WorkerId self, int workers, std::vector<WorkerPair> pairs) {
+  const bool neighbours = pairs.empty() && workers > 1;
+  for (int w = 0; w < workers; ++w) {
+    pairs.emplace_back(WorkerId(w), WorkerId(w));
+    if (neighbours) pairs.emplace_back(WorkerId(w), WorkerId((w + 1) % workers));
+  }
+  std::sort(pairs.begin(), pairs.end());
   NcclPlan plan;
   plan.routes.to.assign(workers, kNoLane);
   plan.routes.from.assign(workers, kNoLane);
-  for (int from = 0; from < workers; ++from) {
-    for (int to = 0; to < workers; ++to) {
-      const bool neighbours = to == from || to == (from + 1) % workers;
-      if (pairs == NcclPairs::kNeighbours && !neighbours) continue;
-      const int lane = static_cast<int>(plan.groups.size());
-      NcclGroup group{.name = absl::StrCat(from, " -> ", to), .workers = {WorkerId(from)}};
-      if (to != from) group.workers.push_back(WorkerId(to));
-      plan.groups.push_back(std::move(group));
-      if (from == self.value) plan.routes.to[to] = lane;
-      if (to == self.value) plan.routes.from[from] = lane;
-    }
+  for (const auto& [from, to] : pairs) {
+    const int lane = static_cast<int>(plan.groups.size());
+    NcclGroup group{.name = absl::StrCat(from.value, " -> ", to.value), .workers = {from}};
+    if (to != from) group.workers.push_back(to);
+    plan.groups.push_back(std::move(group));
+    if (from == self) plan.routes.to[to.value] = lane;
+    if (to == self) plan.routes.from[from.value] = lane;
   }
-  // With two workers, or with all pairs, no hop is long.
-  if (order == nullptr || pairs == NcclPairs::kAll || workers <= 2) return plan;
-  plan.routes.long_hops = static_cast<int>(plan.groups.size());
-  plan.routes.order = order;
-  NcclGroup all{.name = "long hops"};
-  for (int w = 0; w < workers; ++w) {
-    all.workers.push_back(WorkerId(w));
-    for (std::vector<int>* routes : {&plan.routes.to, &plan.routes.from}) {
-      if ((*routes)[w] == kNoLane) (*routes)[w] = plan.routes.long_hops;
-    }
-  }
-  plan.groups.push_back(std::move(all));
   return plan;
 }
 
 absl::StatusOr<std::unique_ptr<Transport>> CreateNcclTransport(const JobSeat& seat, NcclParts parts,
                                                                const TransportOptions& options) {
   RZ_RETURN_IF_ERROR(NcclAvailable());
-  NcclPlan plan = PlanNccl(seat.self, seat.workers, parts.pairs, parts.order);
+  NcclPlan plan = PlanNccl(seat.self, seat.workers, std::move(parts.pairs));
   RZ_ASSIGN_OR_RETURN(NcclLanes made, MakeNcclLanes(seat, plan.groups, parts.lane));
   return CreateLaneTransport({.name = "nccl",
                               .words = std::move(parts.words),

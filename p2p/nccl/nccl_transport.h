@@ -6,9 +6,8 @@
 //                           .news = news, .lane = {.device = 0}},
 //                           options));
 //
-// One communicator and stream for every ordered pair of workers that exchange payload (`pairs`),
-// one for messages to oneself, and, with `order`, one for all other pairs together. Payload lies in
-// the GPU's memory (TransportOptions::memory = MemoryKind::kCuda). As LaneTransport otherwise.
+// One communicator and stream for every ordered pair of workers that exchange payload (`pairs`), and
+// one for each worker's messages to itself. Payload lies in the GPU's memory (TransportOptions::memory = MemoryKind::kCuda). As LaneTransport otherwise.
 #ifndef RINGZERO_P2P_NCCL_NCCL_TRANSPORT_H_
 #define RINGZERO_P2P_NCCL_NCCL_TRANSPORT_H_
 
@@ -23,18 +22,14 @@
 
 namespace ringzero {
 
-enum class NcclPairs {
-  kNeighbours,  // from each worker to the one on its right, and to itself
-  kAll,         // N² communicators in all, 2N - 1 of them at each worker: small N
-};
-
 struct NcclParts {
   std::unique_ptr<Transport> words;
   std::shared_ptr<LaneNews> news;
   NcclLaneOptions lane;
-  NcclPairs pairs = NcclPairs::kNeighbours;
-  LongHopOrder order;               // none: a message that no pair carries is an error
-  std::vector<uint8_t> word_kinds;  // likewise
+  // Of different workers, the same at all; a message of another pair is an error. None: from each
+  // worker to the one on its right.
+  std::vector<WorkerPair> pairs;
+  std::vector<uint8_t> word_kinds;  // as in LaneParts
   std::chrono::milliseconds stall_limit = std::chrono::seconds(60);
 };
 
@@ -44,7 +39,7 @@ struct NcclPlan {
   std::vector<NcclGroup> groups;
   LaneRoutes routes;
 };
-NcclPlan PlanNccl(WorkerId self, int workers, NcclPairs pairs, const LongHopOrder& order);
+NcclPlan PlanNccl(WorkerId self, int workers, std::vector<WorkerPair> pairs);
 
 // NcclAvailable's error where there is none; else MakeNcclLanes's and CreateLaneTransport's.
 absl::StatusOr<std::unique_ptr<Transport>> CreateNcclTransport(const JobSeat& seat, NcclParts parts,

@@ -53,25 +53,22 @@ TEST(ANcclTest, WithoutAGpuItIsAnError) {
   EXPECT_EQ(CreateNcclTransport(seat, {}, SmallOptions()).status(), available);
 }
 
-TEST(NcclPlanTest, NeighboursOneselfAndLongHops) {
-  const LongHopOrder order = [](int64_t) { return std::nullopt; };
-  const NcclPlan plan = PlanNccl(WorkerId(1), 4, NcclPairs::kNeighbours, order);
+TEST(NcclPlanTest, APairOfWorkersHasALane) {
+  const std::vector<WorkerPair> pairs = {
+      {WorkerId(0), WorkerId(1)}, {WorkerId(3), WorkerId(1)}, {WorkerId(1), WorkerId(2)}};
+  const NcclPlan plan = PlanNccl(WorkerId(1), 4, pairs);
   std::vector<std::string> names;
   for (const NcclGroup& group : plan.groups) names.push_back(group.name);
   EXPECT_EQ(names, (std::vector<std::string>{"0 -> 0", "0 -> 1", "1 -> 1", "1 -> 2", "2 -> 2",
-                                             "2 -> 3", "3 -> 0", "3 -> 3", "long hops"}));
-  EXPECT_EQ(plan.routes.to, (std::vector<int>{8, 2, 3, 8}));
-  EXPECT_EQ(plan.routes.from, (std::vector<int>{1, 2, 8, 8}));
-  EXPECT_EQ(plan.routes.long_hops, 8);
-  EXPECT_EQ(plan.groups[8].workers.size(), 4u);
+                                             "3 -> 1", "3 -> 3"}));
+  EXPECT_EQ(plan.routes.to, (std::vector<int>{kNoLane, 2, 3, kNoLane}));
+  EXPECT_EQ(plan.routes.from, (std::vector<int>{1, 2, kNoLane, 5}));
   EXPECT_TRUE(plan.groups[1].Has(WorkerId(1)));
   EXPECT_FALSE(plan.groups[1].Has(WorkerId(2)));
-  // Without an order there is no lane for them; with two workers no hop is long.
-  EXPECT_EQ(PlanNccl(WorkerId(1), 4, NcclPairs::kNeighbours, nullptr).routes.to,
-            (std::vector<int>{kNoLane, 2, 3, kNoLane}));
-  EXPECT_EQ(PlanNccl(WorkerId(0), 2, NcclPairs::kNeighbours, order).routes.long_hops, kNoLane);
-  EXPECT_EQ(PlanNccl(WorkerId(0), 1, NcclPairs::kNeighbours, order).groups.size(), 1u);
-  EXPECT_EQ(PlanNccl(WorkerId(0), 3, NcclPairs::kAll, order).groups.size(), 9u);
+  // Without pairs: neighbours.
+  EXPECT_EQ(PlanNccl(WorkerId(1), 4, {}).routes.to, (std::vector<int>{kNoLane, 2, 3, kNoLane}));
+  EXPECT_EQ(PlanNccl(WorkerId(0), 2, {}).groups.size(), 4u);
+  EXPECT_EQ(PlanNccl(WorkerId(0), 1, {}).groups.size(), 1u);
 }
 
 // On a machine with one GPU: every part but the way between two.

@@ -184,27 +184,16 @@ MakeTransports LaneTransports(MakeTransports words, PayloadMemory memory) {
   };
 }
 
-MakeTransports LaneTransportsWithLongHops(LongHopLanes long_hops, MakeTransports words) {
-  const OverLanes with = {.words = std::move(words),
-                          .memory = HostMemory(),
-                          .word_kinds = std::move(long_hops.word_kinds)};
-  return [order = std::move(long_hops.order), with](const std::vector<TransportOptions>& options) {
+MakeTransports LaneTransportsOf(std::vector<WorkerPair> pairs, std::vector<uint8_t> word_kinds) {
+  const OverLanes with = {
+      .words = LocalTransports(), .memory = HostMemory(), .word_kinds = std::move(word_kinds)};
+  return [pairs = std::move(pairs), with](const std::vector<TransportOptions>& options) {
     const int workers = static_cast<int>(options.size());
     std::vector<LaneEnds> ends = MakeEnds(workers);
-    std::vector<WorkerId> all;
-    for (int w = 0; w < workers; ++w) {
-      AddPair(ends, {w, (w + 1) % workers}, with.memory);
-      all.push_back(WorkerId(w));
-    }
-    const auto group = MakeMemoryLaneGroup("long hops", all, with.memory);
-    for (int w = 0; w < workers; ++w) {
-      LaneRoutes& routes = ends[w].routes;
-      routes.long_hops = static_cast<int>(ends[w].lanes.size());
-      routes.order = order(WorkerId(w));
-      ends[w].lanes.push_back(MakeMemoryLane(group, WorkerId(w)));
-      for (std::vector<int>* route : {&routes.to, &routes.from}) {
-        std::replace(route->begin(), route->end(), kNoLane, routes.long_hops);
-      }
+    for (int w = 0; w < workers; ++w) AddPair(ends, {w, w}, with.memory);
+    for (const auto& [from, to] : pairs) {
+      const bool are_there = from.value < workers && to.value < workers;
+      if (are_there) AddPair(ends, {from.value, to.value}, with.memory);
     }
     return MakeOverLanes(with, options, std::move(ends));
   };
@@ -269,13 +258,19 @@ std::string NcclMissing(int workers) {
 MakeTransports NcclTransports() {
   return [](const std::vector<TransportOptions>& options) -> absl::StatusOr<Transports> {
     RZ_ASSIGN_OR_RETURN(Words words, MakeWords(LocalTransports(), options));
+    std::vector<WorkerPair> all;
+    for (size_t from = 0; from < options.size(); ++from) {
+      for (size_t to = 0; to < options.size(); ++to) {
+        if (from != to) all.emplace_back(static_cast<int>(from), static_cast<int>(to));
+      }
+    }
     return MakeTogether(options, [&](const JobSeat& seat, const TransportOptions& each) {
       const int w = seat.self.value;
       return CreateNcclTransport(seat,
                                  {.words = std::move(words.transports[w]),
                                   .news = words.news[w],
                                   .lane = {.device = w, .place = CudaPlace::kManaged},
-                                  .pairs = NcclPairs::kAll},
+                                  .pairs = all},
                                  each);
     });
   };

@@ -36,14 +36,9 @@ MakeTransports ShmTransports();  // all ends in this process
 // Lanes over memory: one for every ordered pair of workers, words over `words`.
 MakeTransports LaneTransports(MakeTransports words = LocalTransports(),
                               PayloadMemory memory = HostMemory());
-// One lane per pair of neighbours, and one for all long hops, in the order that `order` gives each
-// worker; messages of `word_kinds` take no lane.
-struct LongHopLanes {
-  std::function<LongHopOrder(WorkerId)> order;
-  std::vector<uint8_t> word_kinds;
-};
-MakeTransports LaneTransportsWithLongHops(LongHopLanes long_hops,
-                                          MakeTransports words = LocalTransports());
+// One for each of these pairs whose workers are there, and for each worker with itself; messages of
+// `word_kinds` take none.
+MakeTransports LaneTransportsOf(std::vector<WorkerPair> pairs, std::vector<uint8_t> word_kinds);
 // All ends in this process, with a shared board of pulses, as the workers of one host have.
 MakeTransports UcxTransports();
 // Over TCP alone, and silence is judged by messages, as between hosts.

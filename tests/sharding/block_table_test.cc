@@ -159,5 +159,18 @@ TEST(BlockTableTest, ALoneWorkerKeepsItsSums) {
   EXPECT_EQ(sums, 2);
 }
 
+// Each worker's right neighbour; owners send worker 0 and their first readers copies, worker N-1 sends
+// owners sums.
+TEST(PayloadPairsTest, AreFewerThanAll) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+    const Plan plan = MakeTestPlan({.workers = 8, .stages = 8, .rule = rule});
+    RZ_ASSIGN(const auto pairs, PayloadPairs(plan));
+    EXPECT_EQ(pairs.size(), 20u);
+    std::map<WorkerId, int> ends;
+    for (const auto& [from, to] : pairs) ++ends[from], ++ends[to];
+    for (const auto& [worker, count] : ends) EXPECT_LE(count, 8) << worker.value;
+  }
+}
+
 }  // namespace
 }  // namespace ringzero

@@ -472,12 +472,6 @@ TEST(ShortenedPlanTest, ManyEvaluationLapsNeedTheSameWindow) {
                               .costs = Costs::kRandom,
                               .seed = 1 + static_cast<uint64_t>(variant)});
     EXPECT_EQ(ShortenedPlan(plan).evaluation.laps, 3);
-    // With fewer FIFOs it may need more, or none may do.
-    if (const auto merged = ChooseWindow(plan, Merging::kPerPair); merged.ok()) {
-      plan.window = *merged;
-      EXPECT_EQ(Verify(plan, ProgramsOf(plan), Merging::kPerPair), absl::OkStatus()) << variant;
-      plan.window = 0;
-    }
     plan.window = *SmallestWindow(plan);
     EXPECT_EQ(Verify(plan, ProgramsOf(plan)), absl::OkStatus()) << variant;
     if (plan.window == 1) continue;

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "p2p/ucx/ucx_transport.h"
+#include "sharding/block_table.h"
 #include "sharding/op.h"
 #include "sharding/schedule.h"
 #include "sharding/verify.h"
@@ -18,7 +19,6 @@
 #include "tests/support/status_matchers.h"
 #include "tests/zero/expect_toy_bits.h"
 #include "tests/zero/toy_ring.h"
-#include "zero/long_hops.h"
 
 namespace ringzero {
 namespace {
@@ -69,8 +69,8 @@ TEST(EngineTest, BitsOverShapesAndRules) {
   EXPECT_GT(runs, 40);
 }
 
-// One FIFO for all hops that do not go to the right neighbour, in the order that Verify checks.
-TEST(EngineTest, BitsWithAllLongHopsInOneOrder) {
+// With a lane for each pair that the plan says sends payload, and for no other.
+TEST(EngineTest, BitsOverTheLanesThatThePlanNeeds) {
   std::mt19937 random(11);
   for (int n = 2; n <= 5; ++n) {
     for (const int s : {n, 2 * n + 1}) {
@@ -82,12 +82,8 @@ TEST(EngineTest, BitsWithAllLongHopsInOneOrder) {
         o.tied = random() % 2 == 0;
         if (random() % 2 == 0) o.evaluation = {.every = 2, .laps = 2};
         if (random() % 2 == 0) o.collection = {.every = 2, .worker = WorkerId(int(random() % n))};
-        Plan plan = ToyPlan(o);
-        SCOPED_TRACE(PlanToString(plan));
-        RZ_ASSIGN(o.window, ChooseWindow(plan, Merging::kLongHops));
-        LongHopLanes long_hops = {.order = [plan](WorkerId self) { return LongHopsOf(plan, self); },
-                                  .word_kinds = {static_cast<uint8_t>(Channel::kToken)}};
-        ExpectReferenceBits(o, LaneTransportsWithLongHops(std::move(long_hops)));
+        RZ_ASSIGN(const auto pairs, PayloadPairs(ToyPlan(o)));
+        ExpectReferenceBits(o, LaneTransportsOf(pairs, {static_cast<uint8_t>(Channel::kToken)}));
       }
     }
   }
