@@ -15,6 +15,7 @@
 #include <system_error>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -158,10 +159,9 @@ ProcessPages PagesOfProcess(const std::string& process) {
 }
 
 int64_t HugePageBytes() {
-  std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
-  std::string line;
-  const bool some = std::getline(file, line) && line.find("[never]") == std::string::npos;
-  return some ? int64_t{2} << 20 : 4096;
+  const absl::StatusOr<std::string> modes =
+      ReadWholeFile("/sys/kernel/mm/transparent_hugepage/enabled");
+  return absl::StrContains(modes.value_or("[never]"), "[never]") ? 4096 : int64_t{2} << 20;
 }
 
 PssWatch::PssWatch() : thread_(NamedThread("rz-memory", [this] { Run(); })) {}

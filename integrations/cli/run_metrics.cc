@@ -2,10 +2,10 @@
 #include "integrations/cli/run_metrics.h"
 
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -315,32 +315,30 @@ std::string DescribeRule(Rule rule, int64_t laps) {
       ToString(rule), laps);
 }
 
-ProgressScreen::ProgressScreen(std::FILE* out) : out_(out), terminal_(isatty(fileno(out)) == 1) {}
-
 void ProgressScreen::Progress(const std::string& line) {
   if (!terminal_) return Note(line);
   winsize size{};
   std::string shown = line;
   // A line that wraps cannot be redrawn.
-  if (ioctl(fileno(out_), TIOCGWINSZ, &size) == 0 && size.ws_col > 1) {
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1) {
     shown.resize(std::min<size_t>(shown.size(), size.ws_col - 1));
   }
-  std::fputs(absl::StrCat("\r\x1b[K", shown).c_str(), out_);
-  std::fflush(out_);
+  std::fputs(absl::StrCat("\r\x1b[K", shown).c_str(), stderr);
+  std::fflush(stderr);
   drawn_ = true;
 }
 
 void ProgressScreen::Note(const std::string& line) {
-  if (drawn_) std::fputs("\r\x1b[K", out_);
+  if (drawn_) std::fputs("\r\x1b[K", stderr);
   drawn_ = false;
-  std::fputs(absl::StrCat(line, "\n").c_str(), out_);
-  std::fflush(out_);
+  std::fputs(absl::StrCat(line, "\n").c_str(), stderr);
+  std::fflush(stderr);
 }
 
 void ProgressScreen::Clear() {
-  if (drawn_) std::fputs("\n", out_);
+  if (drawn_) std::fputs("\n", stderr);
   drawn_ = false;
-  std::fflush(out_);
+  std::fflush(stderr);
 }
 
 std::optional<std::string> NonfiniteWatch::Note(const std::string& what, int done, double value,

@@ -4,7 +4,7 @@
 //
 //   ProgressMeter meter({config, plan});
 //   if (auto line = meter.Line(result, so_far, waits)) emit("progress", *line);   // in worker 0
-//   ProgressScreen screen(stderr);                                     // where the terminal is
+//   ProgressScreen screen;                                             // where the terminal is
 //   screen.Progress(line);   screen.Note(line);
 //   RZ_ASSIGN_OR_RETURN(auto metrics, RunMetrics::Create({config, plan}, "run", so_far));
 //   RZ_RETURN_IF_ERROR(metrics->Write(result, lr));      // every iteration
@@ -15,9 +15,10 @@
 #ifndef RINGZERO_INTEGRATIONS_CLI_RUN_METRICS_H_
 #define RINGZERO_INTEGRATIONS_CLI_RUN_METRICS_H_
 
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -77,9 +78,9 @@ std::string FormatDuration(double seconds);
 // One sentence: what a cyclic rule gains and costs with K accumulation steps; empty for dp.
 std::string DescribeRule(Rule rule, int64_t laps);
 
+// Standard error.
 class ProgressScreen {
  public:
-  explicit ProgressScreen(std::FILE* out);
   ~ProgressScreen() { Clear(); }
 
   bool terminal() const { return terminal_; }
@@ -88,8 +89,7 @@ class ProgressScreen {
   void Clear();                            // ends a line that was being redrawn
 
  private:
-  std::FILE* out_;
-  bool terminal_ = false;
+  const bool terminal_ = isatty(STDERR_FILENO) == 1;
   bool drawn_ = false;
 };
 

@@ -49,7 +49,7 @@ struct TrainRun {
   RunInput input;                     // its proof comes with the first plan
   const std::optional<JobSeat> seat;  // in a job from outside
   FlightDesk desk;
-  ProgressScreen screen{stderr};
+  ProgressScreen screen;
   OrderedJson certificate;  // RunFitJson, once it is known
   OrderedJson provenance;   // without places, until the end
   double worker_flops = 0;  // per second, of a worker with cores of its own; 0: not known yet

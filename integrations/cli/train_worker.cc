@@ -59,16 +59,12 @@ void Act(Action action) {
 // says how many there are.
 absl::Status SplitSentBytes(const Plan& plan, const std::vector<uint64_t>& sent,
                             WorkerReport& report) {
-  for (size_t kind = 0; kind < sent.size(); ++kind) {
-    switch (static_cast<Channel>(kind)) {
-      case Channel::kForwardCopy:
-      case Channel::kBackwardCopy:
-      case Channel::kInject:
-      case Channel::kSum:
-      case Channel::kRetire:
-      case Channel::kFinished: report.training_bytes += sent[kind]; break;
-      default: report.other_bytes += sent[kind];
-    }
+  for (const uint64_t bytes : sent) report.other_bytes += bytes;
+  for (const Channel channel : kTrainingChannels) {
+    const auto kind = static_cast<size_t>(channel);
+    if (kind >= sent.size()) continue;
+    report.training_bytes += sent[kind];
+    report.other_bytes -= sent[kind];
   }
   if (!plan.exchange || plan.workers == 1) return absl::OkStatus();
   std::vector<int> evaluated = {plan.iterations};  // the collection follows the last iteration

@@ -2,7 +2,6 @@
 #include "integrations/cli/worker_report.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <utility>
@@ -10,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/check.h"
-#include "sharding/op.h"
 
 namespace ringzero {
 
@@ -78,8 +76,7 @@ std::vector<double> TotalsNow(const EngineStats& stats) {
   double all = 0;
   const std::vector<uint64_t>& bytes = stats.transport.bytes_sent;
   for (const uint64_t each : bytes) all += static_cast<double>(each);
-  for (const Channel channel : {Channel::kForwardCopy, Channel::kBackwardCopy, Channel::kInject,
-                                Channel::kSum, Channel::kRetire, Channel::kFinished}) {
+  for (const Channel channel : kTrainingChannels) {
     const size_t kind = static_cast<size_t>(channel);
     now.push_back(kind < bytes.size() ? static_cast<double>(bytes[kind]) : 0);
     all -= now.back();

@@ -13,6 +13,7 @@
 #ifndef RINGZERO_INTEGRATIONS_CLI_WORKER_REPORT_H_
 #define RINGZERO_INTEGRATIONS_CLI_WORKER_REPORT_H_
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -32,10 +33,16 @@
 #include "integrations/sight/pace.h"
 #include "sharding/block_table.h"
 #include "sharding/cost_profile.h"
+#include "sharding/op.h"
 #include "sharding/plan.h"
 #include "zero/engine.h"
 
 namespace ringzero {
+
+// Of parameters and gradient sums; evaluations and the collection use kInject, too.
+inline constexpr std::array kTrainingChannels = {Channel::kForwardCopy, Channel::kBackwardCopy,
+                                                 Channel::kInject,      Channel::kSum,
+                                                 Channel::kRetire,      Channel::kFinished};
 
 // What each worker adds to the report of a micro-batch beside its loss, so that the plan's folds
 // sum it over the ring. One thread.

@@ -106,6 +106,31 @@ std::string HydraProxy() {
   return "";
 }
 
+// Where workers meet: a folder, or a TCPStore.
+struct MeetingPlace {
+  std::string folder;  // of file:///folder; else empty
+  std::string host;    // of tcp://host:port; an IPv6 address without its brackets
+  int port = 0;
+};
+
+absl::StatusOr<MeetingPlace> ParseMeetingPlace(absl::string_view text) {
+  absl::string_view rest = text;
+  if (absl::StartsWith(text, "file:///")) {
+    return MeetingPlace{.folder = std::string(absl::StripPrefix(text, "file://"))};
+  }
+  const bool tcp = absl::ConsumePrefix(&rest, "tcp://");
+  const size_t colon = rest.rfind(':');
+  int port = 0;
+  if (!tcp || colon == 0 || colon == absl::string_view::npos ||
+      !absl::SimpleAtoi(rest.substr(colon + 1), &port) || port < 1 || port > 65535) {
+    return InvalidArgument("rendezvous: wanted file:///folder or tcp://host:port, found \"", text,
+                           "\"");
+  }
+  absl::string_view host = rest.substr(0, colon);
+  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
+  return MeetingPlace{.host = std::string(host), .port = port};
+}
+
 class Reader {
  public:
   Reader(const IdentityFlags& flags, const Environment& environment)
@@ -303,24 +328,6 @@ class Reader {
 };
 
 }  // namespace
-
-absl::StatusOr<MeetingPlace> ParseMeetingPlace(absl::string_view text) {
-  absl::string_view rest = text;
-  if (absl::StartsWith(text, "file:///")) {
-    return MeetingPlace{.folder = std::string(absl::StripPrefix(text, "file://"))};
-  }
-  const bool tcp = absl::ConsumePrefix(&rest, "tcp://");
-  const size_t colon = rest.rfind(':');
-  int port = 0;
-  if (!tcp || colon == 0 || colon == absl::string_view::npos ||
-      !absl::SimpleAtoi(rest.substr(colon + 1), &port) || port < 1 || port > 65535) {
-    return InvalidArgument("rendezvous: wanted file:///folder or tcp://host:port, found \"", text,
-                           "\"");
-  }
-  absl::string_view host = rest.substr(0, colon);
-  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
-  return MeetingPlace{.host = std::string(host), .port = port};
-}
 
 Environment CurrentEnvironment() {
   Environment environment;

@@ -25,7 +25,6 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "base/ids.h"
 #include "p2p/rendezvous/rendezvous.h"
 #include "p2p/rendezvous/store_rendezvous.h"
@@ -66,15 +65,6 @@ absl::StatusOr<std::optional<Identity>> FindIdentity(const IdentityFlags& flags,
                                                      const Environment& environment);
 
 std::string Describe(const Identity& identity);
-
-// Where workers meet: a folder, or a TCPStore.
-struct MeetingPlace {
-  std::string folder;  // of file:///folder; else empty
-  std::string host;    // of tcp://host:port; an IPv6 address without its brackets
-  int port = 0;
-};
-// InvalidArgument for any other text.
-absl::StatusOr<MeetingPlace> ParseMeetingPlace(absl::string_view text);
 
 struct TcpPlace {
   std::string host;

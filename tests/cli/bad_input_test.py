@@ -2,21 +2,19 @@
 """Bad input: one line that names the key or the file, exit code 2, and nothing left half written."""
 import gzip
 import json
+import math
 import os
 import resource
 import struct
-import subprocess
 import threading
 import unittest
 
-from ringzero import PROGRAM, TINY, TestCase
+from ringzero import TINY, TestCase, limited
 
 
 def idx(magic, *shape, data=None):
     values = data if data is not None else bytes(range(10)) * 64
-    size = 1
-    for extent in shape:
-        size *= extent
+    size = math.prod(shape)
     return struct.pack(">I" + "I" * len(shape), magic, *shape) + values[:size].ljust(size, b"\0")
 
 
@@ -94,8 +92,7 @@ class Data(TestCase):
         folder = self.path("data")
         os.makedirs(folder, exist_ok=True)
         for name, contents in files.items():
-            with open(os.path.join(folder, name), "wb") as file:
-                file.write(contents)
+            self.write(os.path.join(folder, name), contents)
         changes = {"data": {"type": kind, "path": folder}}
         if model:
             changes["model"] = model
@@ -136,29 +133,25 @@ class StandardOutput(TestCase):
         [line] = done.stderr.splitlines()
         self.assertTrue(line.startswith("ringzero: error: standard output: cannot write it: "), line)
 
-    def run_into(self, stdout, *arguments, **options):
-        return subprocess.run([PROGRAM, *arguments], stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=120,
-                              cwd=self.folder, check=False, **options)
-
     def test_a_full_device(self):
         config = self.config()
         with open("/dev/full", "wb") as full:
             for words in (("config", config), ("config", "--schema"), ("plan", config), ("train", config), ("help",),
                           ("--version",)):
                 with self.subTest(words):
-                    self.fails_with(self.run_into(full, *words))
+                    self.fails_with(self.run_program(*words, stdout=full))
 
     def test_a_full_disk(self):
         # Met only when there is something to write. SIGXFSZ is ignored here, and by who is started.
-        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
         with open(self.path("out"), "wb") as out:
-            self.fails_with(self.run_into(out, "config", self.config(), preexec_fn=limit, restore_signals=False))
+            self.fails_with(self.run_program("config", self.config(), stdout=out, restore_signals=False,
+                                             preexec_fn=limited(resource.RLIMIT_FSIZE, 64)))
 
     def test_closed_streams(self):
         config = self.config()
-        self.fails_with(self.run_into(None, "train", config, preexec_fn=lambda: os.close(1)))
+        self.fails_with(self.run_program("train", config, stdout=None, preexec_fn=lambda: os.close(1)))
         # What is opened next does not become standard input or error.
-        done = self.run_into(subprocess.PIPE, "train", config, "--summary", "s.json", preexec_fn=lambda: os.closerange(2, 3))
+        done = self.run_program("train", config, "--summary", "s.json", preexec_fn=lambda: os.closerange(2, 3))
         self.assertEqual(done.returncode, 0)
         self.json("s.json")
 
@@ -199,14 +192,6 @@ class Outputs(TestCase):
                 option = "--summary" if command == "train" else "--text"
                 self.fails(self.run_program(command, config, option, output, *others[1:]), 2, others[0])
                 self.assertEqual(self.contents(), before)
-
-    def contents(self):
-        found = {}
-        for folder, _, names in os.walk(self.folder):
-            for name in names:
-                with open(os.path.join(folder, name), "rb") as file:
-                    found[os.path.join(folder, name)] = file.read()
-        return found
 
     def test_records_that_are_read_are_not_replaced(self):
         done = self.run_program("train", self.config(**{"cyclic.inject": {"action": "kill", "at": "lap", "number": 4, "worker": 1}}))
@@ -257,10 +242,8 @@ class Outputs(TestCase):
         config = self.config()
         for option in ("--trace", "--summary", "--dump-parameters", "--metrics"):
             with self.subTest(option):
-                done = subprocess.run(
-                    [PROGRAM, "train", config, option, "out"], capture_output=True, text=True, timeout=120, cwd=self.folder,
-                    check=False, restore_signals=False,
-                    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
+                done = self.run_program("train", config, option, "out", restore_signals=False,
+                                        preexec_fn=limited(resource.RLIMIT_FSIZE, 4096))
                 self.fails(done, 2, "out", "cannot write it: File too large")
                 self.assertNotIn("iteration", done.stderr)
                 self.assertEqual(set(os.listdir(self.folder)) - {"run.json"}, {"out"} if option == "--metrics" else set())
@@ -304,5 +287,4 @@ class Files(TestCase):
 
 
 if __name__ == "__main__":
-    assert TINY
     unittest.main()

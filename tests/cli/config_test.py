@@ -16,8 +16,7 @@ class Config(TestCase):
         return self.write("run.json", json.dumps(config, indent=1))
 
     def show(self, *arguments):
-        done = self.runs("config", *arguments)
-        return done
+        return self.runs("config", *arguments)
 
     def test_every_value_has_its_origin(self):
         shown = self.show(self.config(), "--set", "seed=9").stdout
@@ -89,8 +88,7 @@ class Schedule(TestCase):
                                 ("zero", {"type": "WarmupLR", "params": {"warmup_max_lr": 0}})):
             config = dict(TINY) if scheduler is None else dict(TINY, scheduler=scheduler)
             self.train(self.write("run.json", json.dumps(config)), "--dump-parameters", self.path(name))
-            with open(self.path(name), "rb") as file:
-                losses[name] = file.read()
+            losses[name] = self.read(name)
         self.assertEqual(losses["none"], losses["same"])  # from 0.05 to the optimizer's 0.05
         self.assertNotEqual(losses["none"], losses["zero"])
 
@@ -103,8 +101,7 @@ class Schedule(TestCase):
         def parameters(name, updates):
             decay = {"type": "WarmupDecayLR", "params": {"total_num_steps": updates, "warmup_num_steps": 2, "warmup_max_lr": 0.05}}
             made = self.train(self.write("run.json", json.dumps(dict(config, scheduler=decay))), "--dump-parameters", self.path(name))
-            with open(self.path(name), "rb") as file:
-                return made["iterations"], file.read()
+            return made["iterations"], self.read(name)
 
         iterations, ends = parameters("ends", "auto")
         self.assertGreater(iterations, 4)

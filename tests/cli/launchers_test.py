@@ -5,7 +5,6 @@ torchrun itself runs where a Python with torch is found (this one, or .deps/peer
 environment is made by a small agent of our own. mpirun and srun are their environments.
 """
 import functools
-import json
 import os
 import re
 import signal
@@ -44,6 +43,12 @@ def torchrun(worker, workers, port, restart=0, job="job"):
     return {"RANK": worker, "WORLD_SIZE": workers, "LOCAL_RANK": worker, "LOCAL_WORLD_SIZE": workers,
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": job,
             "TORCHELASTIC_RESTART_COUNT": restart, "TORCHELASTIC_USE_AGENT_STORE": "False"}
+
+
+def torchrun_job(port=None, restart=0):
+    """Three workers."""
+    port = port or free_port()
+    return [torchrun(w, 3, port, restart) for w in range(3)]
 
 
 def open_mpi(worker, workers):
@@ -96,7 +101,7 @@ class Job(TestCase):
         self.assertIn("parameters sha256", outputs[0][1])
         return outputs[0][2]
 
-    def digest(self, name):
+    def digest(self, name="summary.json"):
         return self.json(name)["parameters_sha256"]
 
     def all_fail(self, processes, code, *words, timeout=60):
@@ -115,10 +120,9 @@ class SameBits(Job):
     def test_every_launcher(self):
         config = self.config()
         ours = self.train(config, "--workers", 3)
-        port = free_port()
         launchers = {
             "command line": [{}] * 3,
-            "torchrun": [torchrun(w, 3, port) for w in range(3)],
+            "torchrun": torchrun_job(),
             "Open MPI": [open_mpi(w, 3) for w in range(3)],
             "PMI": [pmi(w, 3) for w in range(3)],
             "Slurm": [slurm(w, 3) for w in range(3)],
@@ -146,7 +150,7 @@ class SameBits(Job):
 
     def test_mpirun_on_one_host_needs_no_place(self):
         config = self.config()
-        expected = self.train(config, "--workers", 3)["parameters_sha256"]
+        expected = self.bits(config, "--workers", 3)
         place = self.path(f"ringzero-{os.getuid()}")
         said = self.succeeds(self.start_job(config, [dict(open_mpi(w, 3), TMPDIR=self.folder) for w in range(3)],
                                             "--summary", self.path("open_mpi.json")))
@@ -194,18 +198,18 @@ class Ucx(Job):
         self.assertIn("transport: ucx between all workers (asked for; one host)", self.said)
         for rule in ("dp", "cdp_v1", "cdp_v2"):
             config = self.config(**{"cyclic.rule": rule, "gradient_accumulation_steps": 2})
-            digests = {self.train(config, "--workers", 3, "--set", f"cyclic.transport={transport}")["parameters_sha256"]
+            digests = {self.bits(config, "--workers", 3, "--set", f"cyclic.transport={transport}")
                        for transport in ("shm", "ucx")}
             self.assertEqual(len(digests), 1, rule)
 
     def test_auto_takes_it_between_hosts(self):
         config = self.config()
-        expected = self.train(config, "--workers", 3)["parameters_sha256"]
+        expected = self.bits(config, "--workers", 3)
         environments = [dict(slurm(w, 3), RINGZERO_HOST=f"node{w // 2}") for w in range(3)]
         said = self.succeeds(self.start_job(config, environments, "--rendezvous", self.meeting(), "--summary",
-                                            self.path("summary.json")))
+                                            "summary.json"))
         self.assertIn("transport: shm within a host, ucx between hosts (2 hosts)", said)
-        self.assertEqual(self.digest("summary.json"), expected)
+        self.assertEqual(self.digest(), expected)
 
     def test_over_tcp_no_payload_is_written_into_a_block_that_was_given_up(self):
         # UCX's own table of what it does with which sizes, and the words to whoever chose its transports.
@@ -218,8 +222,7 @@ class Ucx(Job):
         rows = {"(egr)": set(), "(multi,rndv)": set()}
         for name in os.listdir(self.folder):
             if name.startswith("ucx."):
-                with open(self.path(name), encoding="utf-8") as file:
-                    self.read_table(file, rows)
+                self.read_table(self.text(name).splitlines(), rows)
         for rows_of_one in rows.values():
             self.assertTrue(rows_of_one, "UCX_PROTO_INFO says nothing that this test understands")
         for _, how in rows["(egr)"]:
@@ -263,13 +266,6 @@ class Disagreement(Job):
     def test_secrets(self):
         # One that was given a secret, and two that were not.
         self.all_fail(self.start_odd({}, RINGZERO_JOB_SECRET="x"), 2, "worker 2 has one, worker 0 has none")
-
-    def test_a_wrong_secret_is_blamed_on_its_worker(self):
-        for transport in ("shm", "ucx"):
-            config = self.config(**{"cyclic.transport": transport})
-            environments = [dict(slurm(w, 3), RINGZERO_JOB_SECRET="wrong" if w == 2 else "right") for w in range(3)]
-            self.all_fail(self.start_job(config, environments, "--rendezvous", self.meeting()), 2,
-                          "RINGZERO_JOB_SECRET: worker 2 has another than worker 0")
 
 
 class Refused(Job):
@@ -329,12 +325,10 @@ class Told(Job):
     """Who started a worker reads why it ended."""
 
     def test_torchrun(self):
-        file = self.path("error.json")
-        environment = dict(torchrun(0, 2, free_port()), TORCHELASTIC_ERROR_FILE=file, RINGZERO_JOIN_TIMEOUT=0.1)
+        environment = dict(torchrun(0, 2, free_port()), TORCHELASTIC_ERROR_FILE=self.path("error.json"), RINGZERO_JOIN_TIMEOUT=0.1)
         _, _, err = self.ends([self.start_worker(self.config(), **environment)])[0]
         line, = err.splitlines()
-        with open(file, encoding="utf-8") as written:
-            told = json.load(written)["message"]  # as torchelastic's ProcessFailure reads it
+        told = self.json("error.json")["message"]  # as torchelastic's ProcessFailure reads it
         self.assertEqual("ringzero: error: " + told["message"], line)
         self.assertEqual(told["extraInfo"]["py_callstack"], told["message"])
         self.assertLess(abs(int(told["extraInfo"]["timestamp"]) - time.time()), 60)
@@ -360,19 +354,12 @@ class Told(Job):
 class Agent(Job):
     """Starts workers as torchrun does: when one ends badly, all are ended, and started again."""
 
-    def wait_for_progress(self, process):
-        for line in process.stderr:
-            if line.startswith("iteration "):
-                return
-        self.fail("it never began to train")
-
     def test_the_lost_worker_is_named(self):
         config = self.config(**LONG)
         for lost in (0, 1, 2):
             with self.subTest(lost=lost):
-                port = free_port()
-                workers = self.start_job(config, [torchrun(w, 3, port) for w in range(3)])
-                self.wait_for_progress(workers[0])
+                workers = self.start_job(config, torchrun_job())
+                self.wait_for_line(workers[0])
                 since = time.monotonic()
                 workers[lost].kill()
                 for worker, (code, _, err) in enumerate(self.ends(workers, LOST_LIMIT)):
@@ -386,9 +373,9 @@ class Agent(Job):
     def test_a_signal_ends_the_job_with_a_summary(self):
         for signalled in ((0, 1, 2), (1,)):
             with self.subTest(signalled=signalled):
-                port, summary = free_port(), self.path(f"summary-{len(signalled)}.json")
-                workers = self.start_job(self.config(**LONG), [torchrun(w, 3, port) for w in range(3)], "--summary", summary)
-                self.wait_for_progress(workers[0])
+                summary = self.path(f"summary-{len(signalled)}.json")
+                workers = self.start_job(self.config(**LONG), torchrun_job(), "--summary", summary)
+                self.wait_for_line(workers[0])
                 for worker in signalled:
                     for _ in range(2):  # a terminal and torchrun both send it
                         workers[worker].send_signal(signal.SIGTERM)
@@ -406,11 +393,10 @@ class Agent(Job):
         for place in ("tcp", "file"):
             for lost in (0, 2):
                 with self.subTest(place=place, lost=lost):
-                    port = free_port()
                     where = ["--rendezvous", self.meeting()] if place == "file" else []
                     kill = inject("kill", at="start", worker=lost)
                     # Long before RINGZERO_JOIN_TIMEOUT, which is two minutes.
-                    ends = self.ends(self.start_job(config, [torchrun(w, 3, port) for w in range(3)], *where, *kill))
+                    ends = self.ends(self.start_job(config, torchrun_job(), *where, *kill))
                     for worker, (code, out, err) in enumerate(ends):
                         if worker == lost:
                             self.assertEqual(code, -signal.SIGKILL)
@@ -422,26 +408,24 @@ class Agent(Job):
 
     def test_a_restart_gives_the_same_bits(self):
         config = self.config(**{"iterations": 40, "cyclic.peer_timeout": 1})
-        expected = self.train(config, "--workers", 3)["parameters_sha256"]
+        expected = self.bits(config, "--workers", 3)
         kill = inject("kill", at="lap", worker=1, number=9)
         for place in ("tcp", "file"):
             with self.subTest(place=place):
                 port = free_port()
                 where = ["--rendezvous", self.meeting()] if place == "file" else []
-                first = self.start_job(config, [torchrun(w, 3, port, 0) for w in range(3)], *where, *kill)
+                first = self.start_job(config, torchrun_job(port), *where, *kill)
                 codes = [code for code, _, _ in self.ends(first)]
                 self.assertEqual(codes, [3, -signal.SIGKILL, 3])
-                again = self.start_job(config, [torchrun(w, 3, port, 1) for w in range(3)], *where, "--summary",
-                                       self.path("summary.json"))
+                again = self.start_job(config, torchrun_job(port, restart=1), *where, "--summary", "summary.json")
                 self.assertIn("restart 1", self.succeeds(again))
-                self.assertEqual(self.digest("summary.json"), expected)
+                self.assertEqual(self.digest(), expected)
 
     def test_an_error_of_one_is_everybodys_end(self):
         # A wait of a microsecond is always too long.
         config = self.config(**{"iterations": 3, "cyclic.wait_timeout": 0.001, "model.hidden": [512, 512, 512],
                                 "cyclic.rule": "dp"})
-        port = free_port()
-        for code, out, err in self.ends(self.start_job(config, [torchrun(w, 3, port) for w in range(3)])):
+        for code, out, err in self.ends(self.start_job(config, torchrun_job())):
             self.assertEqual((code, out), (4, ""), err)
 
 
@@ -454,7 +438,7 @@ class RealTorchrun(Job):
 
     def test_one_node(self):
         config = self.config(**{"cyclic.workers": 4})
-        expected = self.train(config)["parameters_sha256"]
+        expected = self.bits(config)
         done = self.torchrun("--master-port", free_port(), "--nproc-per-node", 4, "--no-python", PROGRAM, "train",
                              config)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -471,7 +455,7 @@ class RealTorchrun(Job):
 
     def test_a_restart(self):
         config = self.config(**{"iterations": 40, "cyclic.peer_timeout": 1})
-        expected = self.train(config)["parameters_sha256"]
+        expected = self.bits(config)
         script = self.write("start.sh", f"""
             if [ "$TORCHELASTIC_RESTART_COUNT" = 0 ]; then set -- {" ".join(inject("kill", at="lap", worker=1, number=9))}; fi
             exec {PROGRAM} train {config} "$@"
@@ -484,7 +468,7 @@ class RealTorchrun(Job):
 
     def test_two_nodes(self):
         config = self.config(**{"cyclic.workers": 4})
-        expected = self.train(config)["parameters_sha256"]
+        expected = self.bits(config)
         endpoint = f"127.0.0.1:{free_port()}"
         nodes = [subprocess.Popen([sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node",
                                    "2", "--rdzv-backend", "c10d", "--rdzv-id", "two", "--rdzv-endpoint", endpoint,

@@ -2,27 +2,23 @@
 """What the system does not allow is said before the run: one line, what is wanted and what is there."""
 import os
 import resource
-import subprocess
 import unittest
 
-from ringzero import PROGRAM, TestCase
+from ringzero import TestCase, limited
 
 USER = 61234  # whose processes nobody else starts: `ulimit -u` counts all of a user's
 
 
 class Limits(TestCase):
-    def run_limited(self, *arguments, prepare=None, **changes):
+    def run_limited(self, *before, prepare=None, **changes):
         config = self.config(**changes)
         try:
-            return subprocess.run([*arguments, PROGRAM, "train", config], capture_output=True, text=True, timeout=120,
-                                  cwd=self.folder, check=False, preexec_fn=prepare)
+            return self.run_program("train", config, before=before, preexec_fn=prepare)
         except PermissionError as error:
             self.skipTest(f"another user cannot start the program: {error}")
 
     def test_open_files(self):
-        def prepare():
-            resource.setrlimit(resource.RLIMIT_NOFILE, (50, 50))
-        done = self.run_limited(prepare=prepare, **{"cyclic.workers": 8})
+        done = self.run_limited(prepare=limited(resource.RLIMIT_NOFILE, 50), **{"cyclic.workers": 8})
         self.fails(done, 5, "open files are wanted in one process for 8 worker processes", "64 sockets among them",
                    "`ulimit -n` is 50")
         self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
@@ -31,7 +27,7 @@ class Limits(TestCase):
         if os.geteuid() != 0:
             self.skipTest("only root starts a program as another user")
         def prepare():
-            resource.setrlimit(resource.RLIMIT_NPROC, (10, 10))
+            limited(resource.RLIMIT_NPROC, 10)()
             os.setgroups([])
             os.setresgid(USER, USER, USER)
             os.setresuid(USER, USER, USER)
@@ -50,7 +46,7 @@ class Limits(TestCase):
         codes, kib = [], 200000
         while 0 not in codes and kib < 1 << 27:
             kib = int(1.03 * kib)
-            done = self.run_limited(prepare=lambda: resource.setrlimit(resource.RLIMIT_AS, (kib << 10, kib << 10)))
+            done = self.run_limited(prepare=limited(resource.RLIMIT_AS, kib << 10))
             if "Sanitizer" in done.stderr:
                 self.skipTest("a sanitizer wants all addresses")
             codes.append(done.returncode)

@@ -72,29 +72,22 @@ class Metrics(TestCase):
                    if name in ("Ring/Samples/bytes_forward", "Ring/Samples/bytes_backward", "Ring/Samples/bytes_sum"))
         self.assertGreater(sent, 0)
         self.assertLessEqual(sent, self.summary["bytes_per_step"] * ITERATIONS)
-        self.assertEqual(self.train(self.plain)["parameters_sha256"], self.summary["parameters_sha256"])
+        self.assertEqual(self.bits(self.plain), self.summary["parameters_sha256"])
 
     def parameters(self, *options):
         """All trained values, in the file's order."""
         self.train(self.plain, "--dump-parameters", "parameters.safetensors", *options)
-        with open(self.path("parameters.safetensors"), "rb") as file:
-            (length,) = struct.unpack("<Q", file.read(8))
-            file.seek(8 + length)
-            values = array.array("f")
-            values.frombytes(file.read())
-        return values
-
-    def norms(self, lines):
-        return {line["iteration"]: line["scalars"]["Ring/Samples/gradient_norm"] for line in lines
-                if "Ring/Samples/gradient_norm" in line["scalars"]}
+        written = self.read("parameters.safetensors")
+        (length,) = struct.unpack("<Q", written[:8])
+        return array.array("f", written[8 + length:])
 
     def test_the_gradient_norm_is_what_plain_sgd_moves_by(self):
         for rule in ("dp", "cdp_v1", "cdp_v2"):
             with self.subTest(rule):
-                _, lines = self.run_with_metrics(**{
+                self.run_with_metrics(**{
                     "cyclic.rule": rule, "gradient_accumulation_steps": 2, "evaluation.every": 0,
                     "optimizer": {"type": "SGD", "params": {"lr": 0.05}}})
-                norms = self.norms(lines)
+                norms = self.scalars("Ring/Samples/gradient_norm")
                 self.assertEqual(sorted(norms), list(range(1, ITERATIONS + 1)))
                 for iteration in (1, 3, ITERATIONS):
                     after = self.parameters("--set", f"iterations={iteration}")
@@ -106,8 +99,8 @@ class Metrics(TestCase):
     def test_a_run_of_one_iteration_tells_its_norm(self):
         for clipping in (0, 0.5):
             with self.subTest(clipping):
-                _, lines = self.run_with_metrics(**{"iterations": 1, "gradient_clipping": clipping})
-                norms = self.norms(lines)
+                self.run_with_metrics(**{"iterations": 1, "gradient_clipping": clipping})
+                norms = self.scalars("Ring/Samples/gradient_norm")
                 self.assertEqual(list(norms), [1])
                 self.assertGreater(norms[1], 0)
 
@@ -208,13 +201,11 @@ class Metrics(TestCase):
             folder = self.path("of-" + name)
             os.makedirs(os.path.join(folder, "flight"))
             for old in (name, "flight/worker-0.flight"):
-                with open(os.path.join(folder, old), "w", encoding="utf-8") as file:
-                    file.write("old")
+                self.write(os.path.join(folder, old), "old")
             done = self.run_program("train", self.config(**SMALL), "--metrics", folder)
             self.fails(done, 2, f"--metrics {folder}", name, "earlier run")
             self.assertNotIn("iteration", done.stderr)
-            with open(os.path.join(folder, "flight/worker-0.flight"), encoding="utf-8") as file:
-                self.assertEqual(file.read(), "old")
+            self.assertEqual(self.text(os.path.join(folder, "flight/worker-0.flight")), "old")
 
 
 class Report(TestCase):

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """A disk that is full or a folder that is gone takes nothing from a run that goes on, and is said once."""
 import contextlib
-import json
 import os
 import resource
 import shutil
@@ -10,7 +9,7 @@ import subprocess
 import time
 import unittest
 
-from ringzero import PROGRAM, TestCase
+from ringzero import TestCase, limited
 
 ITERATIONS = 150
 MIB = 1 << 20
@@ -29,6 +28,14 @@ class Outputs(TestCase):
         if mounted.returncode != 0:
             self.skipTest(f"a small disk cannot be mounted: {mounted.stderr.strip()}")
         self.addCleanup(subprocess.run, ["umount", "-l", self.path("disk")], check=True)
+
+    def place(self, happens, size):
+        """A folder for outputs that is to be filled or deleted: a disk of its own, or an ordinary folder."""
+        if happens == "full":
+            self.disk(size)
+            return "disk"
+        os.makedirs(self.path("out"))
+        return "out"
 
     def fill(self, name):
         with self.assertRaises(OSError), open(self.path(name), "wb", buffering=0) as file:
@@ -72,18 +79,10 @@ class Outputs(TestCase):
                     if os.path.exists(os.path.join(self.path("spare"), each, name))]
         return os.path.join(self.path("spare"), folder, name)
 
-    def read(self, path):
-        with open(path, "rb") as file:
-            return file.read()
-
     def test_metrics_trace_and_flights_that_cannot_be_written(self):
         for happens in ("full", "deleted"):
             with self.subTest(happens):
-                if happens == "full":
-                    self.disk(4 * MIB)
-                else:
-                    os.makedirs(self.path("out"))
-                at = "disk" if happens == "full" else "out"
+                at = self.place(happens, 4 * MIB)
                 with self.stopped_in_spare(
                         "--metrics", at + "/run", "--trace", at + "/trace.json", "--summary", "summary.json",
                         **{"tensorboard": {"enabled": True, "output_path": self.path("boards-" + happens)}}) as process:
@@ -98,7 +97,7 @@ class Outputs(TestCase):
                 for what in ("metrics", "trace", "flight records"):
                     self.assertEqual(len([line for line in said if line.startswith(f"warning: {what}: ")]), 1, err)
                 self.assertEqual(len(said), 3, err)
-                summary = json.loads(self.read(self.path("summary.json")))
+                summary = self.json("summary.json")
                 self.assertEqual(set(summary["not_written"]), {"metrics", "trace", "flight records"})
                 self.assertEqual((summary["iterations"], summary["interrupted"]), (ITERATIONS, False))
                 self.assertIn(at + "/run/", summary["not_written"]["metrics"])
@@ -115,23 +114,17 @@ class Outputs(TestCase):
         self.assertEqual(os.listdir(self.path("disk")), [])
 
     def test_a_limit_on_a_files_size_is_said_before(self):
-        limit = PARAMETERS // 2
-        done = subprocess.run([PROGRAM, "train", self.config(**RUN), "--dump-parameters", "p.safetensors"],
-                              capture_output=True, text=True, cwd=self.folder, check=False, timeout=120,
-                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+        done = self.run_program("train", self.config(**RUN), "--dump-parameters", "p.safetensors",
+                                preexec_fn=limited(resource.RLIMIT_FSIZE, PARAMETERS // 2))
         self.fails(done, 2, "--dump-parameters: p.safetensors: cannot write it: File too large")
         self.assertEqual([name for name in os.listdir(self.folder) if "safetensors" in name], [])
 
     def test_what_cannot_be_written_at_the_end_is_elsewhere(self):
         options = ("--dump-parameters", "expected.safetensors")
-        expected = self.train(self.config(**RUN), *options)["parameters_sha256"]
+        expected = self.bits(self.config(**RUN), *options)
         for happens in ("full", "deleted"):
             with self.subTest(happens):
-                if happens == "full":
-                    self.disk(PARAMETERS + MIB)
-                else:
-                    os.makedirs(self.path("out"))
-                at = "disk" if happens == "full" else "out"
+                at = self.place(happens, PARAMETERS + MIB)
                 shutil.rmtree(self.path("spare"), ignore_errors=True)
                 with self.stopped_in_spare("--dump-parameters", at + "/p.safetensors", "--summary", at + "/s.json") as process:
                     if happens == "full":
@@ -141,8 +134,8 @@ class Outputs(TestCase):
                 out, err = process.communicate(timeout=120)
                 self.assertEqual(process.returncode, 7, err)
                 self.assertIn(f"parameters sha256 {expected}", out)
-                self.assertEqual(self.read(self.spare("p.safetensors")), self.read(self.path("expected.safetensors")))
-                summary = json.loads(self.read(self.spare("s.json")))
+                self.assertEqual(self.read(self.spare("p.safetensors")), self.read("expected.safetensors"))
+                summary = self.json(self.spare("s.json"))
                 self.assertEqual((summary["parameters_sha256"], set(summary["not_written"])), (expected, {"parameters"}))
                 last = err.splitlines()[-1]
                 self.assertIn(f"the parameters are in {self.spare('p.safetensors')}", last)

@@ -4,6 +4,7 @@ The program is $RINGZERO_PROGRAM, or build/bin/ringzero.
 """
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -67,6 +68,11 @@ def children(pid):
         return []
 
 
+def limited(kind, value):
+    """For preexec_fn: a limit of the program, as resource.RLIMIT_FSIZE."""
+    return lambda: resource.setrlimit(kind, (value, value))
+
+
 def shared_memory():
     return sorted(os.listdir("/dev/shm"))
 
@@ -86,15 +92,28 @@ class TestCase(unittest.TestCase):
     def path(self, name):
         return os.path.join(self.folder, name)
 
-    def text(self, name):
-        with open(self.path(name), encoding="utf-8") as file:
+    def read(self, name):
+        with open(self.path(name), "rb") as file:
             return file.read()
+
+    def text(self, name):
+        return self.read(name).decode()
+
+    def contents(self):
+        """All files, by path."""
+        paths = [os.path.join(folder, name) for folder, _, names in os.walk(self.folder) for name in names]
+        return {path: self.read(path) for path in paths}
 
     def json(self, name):
         return json.loads(self.text(name))
 
     def json_lines(self, name):
         return [json.loads(line) for line in self.text(name).splitlines()]
+
+    def scalars(self, name):
+        """By iteration: what a run with --metrics run has written."""
+        return {line["iteration"]: line["scalars"][name] for line in self.json_lines("run/metrics.jsonl")
+                if name in line["scalars"]}
 
     def write(self, name, contents):
         with open(self.path(name), "wb") as file:
@@ -115,9 +134,10 @@ class TestCase(unittest.TestCase):
                 at[last] = value
         return self.write(name, json.dumps(config, indent=1))
 
-    def run_program(self, *arguments, timeout=120, env=None):
-        return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=timeout,
-                              cwd=self.folder, check=False, env=env)
+    def run_program(self, *arguments, before=(), timeout=120, stdout=subprocess.PIPE, **options):
+        """`before`: words in front of the program, as taskset's."""
+        return subprocess.run([*before, PROGRAM, *map(str, arguments)], stdout=stdout, stderr=subprocess.PIPE, text=True,
+                              timeout=timeout, cwd=self.folder, check=False, **options)
 
     def start(self, *arguments, hang_up=signal.SIG_DFL):
         """`hang_up`: what SIGHUP does to it at its start, whatever it does to these tests."""
@@ -139,6 +159,10 @@ class TestCase(unittest.TestCase):
         self.runs("train", config, "--summary", summary, *options, timeout=timeout)
         return self.json(summary)
 
+    def bits(self, config, *options):
+        """The digest of what a run has trained."""
+        return self.train(config, *options)["parameters_sha256"]
+
     def runs(self, *arguments, **options):
         done = self.run_program(*arguments, **options)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -154,6 +178,10 @@ class TestCase(unittest.TestCase):
             self.assertIn(word, lines[0])
         self.assertEqual(done.stdout, "")
         return done
+
+    def wait_for_line(self, process, beginning="iteration "):
+        if not any(line.startswith(beginning) for line in process.stderr):
+            self.fail(f"it never said: {beginning}")
 
     def wait_until(self, condition, seconds, what):
         deadline = time.monotonic() + seconds

@@ -51,10 +51,8 @@ class Names(TestCase):
         config = self.config(**{"iterations": 1000000, "steps_per_print": 1, "evaluation.every": 0, "cyclic.threads": 2,
                                 "cyclic.transport": transport})
         process = self.start("train", config, "--trace", "trace.json", *options)
-        for line in process.stderr:
-            if line.startswith("iteration "):
-                return process
-        return self.fail("it never began to train")
+        self.wait_for_line(process)
+        return process
 
     def test_every_thread_of_a_worker(self):
         for transport, more in (("shm", {"rz-sockets"}), ("ucx", {"async"})):
@@ -117,7 +115,7 @@ class Flight(TestCase):
 
     def test_the_signal_asks_for_records_and_the_run_goes_on(self):
         config = self.config(**{**SMALL, "iterations": 2000, "evaluation.every": 0})
-        digest = self.train(config)["parameters_sha256"]
+        digest = self.bits(config)
         process = self.start("train", config, "--flight", "asked", "--summary", "summary.json")
         self.ask_for_records(process, "asked")
         out, errors = process.communicate(timeout=240)
@@ -178,8 +176,8 @@ class Trace(TestCase):
 
     def test_a_traced_run_keeps_its_bits(self):
         config = self.config(**{**SMALL, "cyclic.rule": "cdp_v1"})
-        plain = self.train(config)["parameters_sha256"]
-        traced = self.train(config, "--trace", "run.json.trace")["parameters_sha256"]
+        plain = self.bits(config)
+        traced = self.bits(config, "--trace", "run.json.trace")
         self.assertEqual(plain, traced)
         self.assertFalse(os.path.exists(self.path("run.json.trace.parts")))
         trace = self.json("run.json.trace")
@@ -193,7 +191,7 @@ class Trace(TestCase):
 
     def test_a_window_is_cut_out_of_the_whole_trace(self):
         config = self.config(**SMALL)
-        digest = self.train(config, "--trace", "whole.json")["parameters_sha256"]
+        digest = self.bits(config, "--trace", "whole.json")
         cut = self.train(config, "--trace", "cut.json.gz", "--trace-iterations", "4:6")
         self.assertEqual(cut["parameters_sha256"], digest)
         whole = self.json("whole.json")

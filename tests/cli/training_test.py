@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import re
 import shutil
 import struct
 import subprocess
@@ -63,7 +62,7 @@ class Digests(TestCase):
             self.assertEqual(summary["bytes_per_step"], sent[like])
 
     def test_rules_differ(self):
-        digests = {rule: self.train(self.config(**{"cyclic.rule": rule, "cyclic.transport": "local"}))["parameters_sha256"]
+        digests = {rule: self.bits(self.config(**{"cyclic.rule": rule, "cyclic.transport": "local"}))
                    for rule in ("dp", "cdp_v1", "cdp_v2", None)}
         self.assertEqual(len(set(digests.values())), 3)
         self.assertEqual(digests[None], digests["dp"])
@@ -177,8 +176,7 @@ class Progress(TestCase):
 
     def test_threads_that_share_cores_sleep_while_they_wait(self):
         one_core = ["taskset", "--cpu-list", str(min(os.sched_getaffinity(0)))]
-        run = lambda *arguments, env: subprocess.run([*one_core, PROGRAM, *arguments], capture_output=True, text=True,
-                                                     timeout=120, cwd=self.folder, check=False, env=env)
+        run = lambda *arguments, env: self.run_program(*arguments, before=one_core, env=env)
         # libgomp says what it has read, once per program that loads it.
         shown = {**os.environ, "OMP_DISPLAY_ENV": "VERBOSE"}
         shown.pop("OMP_WAIT_POLICY", None)
@@ -229,8 +227,8 @@ class Progress(TestCase):
 
 class Parameters(TestCase):
     def header(self, name):
-        with open(self.path(name), "rb") as file:
-            return json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+        written = self.read(name)
+        return json.loads(written[8:8 + struct.unpack("<Q", written[:8])[0]])
 
     def test_dump_and_init(self):
         config = self.config(**{"model": {"type": "resnet", "depth": 8, "width": 4}, "iterations": 3,
@@ -272,12 +270,9 @@ class Cifar10(TestCase):
         folder = self.path("cifar-10-batches-bin")
         os.makedirs(folder)
         for batch in range(1, 6):
-            # One of them packed: both kinds are read.
-            opened = gzip.open if batch == 2 else open
-            with opened(f"{folder}/data_batch_{batch}.bin" + (".gz" if batch == 2 else ""), "wb") as file:
-                file.write(cifar10_batch(batch))
-        with open(f"{folder}/test_batch.bin", "wb") as file:
-            file.write(cifar10_batch(6, records=20))
+            records, packed = cifar10_batch(batch), batch == 2  # both kinds are read
+            self.write(f"{folder}/data_batch_{batch}.bin" + (".gz" if packed else ""), gzip.compress(records) if packed else records)
+        self.write(f"{folder}/test_batch.bin", cifar10_batch(6, records=20))
         return folder
 
     def test_trains(self):
@@ -300,9 +295,7 @@ class Examples(TestCase):
         summary = self.train(os.path.join(ROOT, "examples/gpt_text.json"), "--set", "iterations=60",
                              "--set", "evaluation.every=0", "--metrics", "run")
         self.assertLess(summary["loss"]["last"], 2.9)
-        with open(self.path("run/metrics.jsonl"), encoding="utf-8") as file:
-            scalars = [json.loads(line)["scalars"] for line in file]
-        losses = [each["Train/Samples/train_loss"] for each in scalars if "Train/Samples/train_loss" in each]
+        losses = list(self.scalars("Train/Samples/train_loss").values())
         self.assertEqual(len(losses), 60)
         for done in range(1, 60):
             self.assertLess(losses[done], min(losses[:done]) + 0.5)
@@ -312,29 +305,6 @@ class LastLines(TestCase):
     def test_memory_says_what_is_counted(self):
         done = self.runs("train", self.config())
         self.assertRegex(done.stdout, r"\nmemory: \d+ MiB: the workers' PSS, each at its most, added up \(.*not counted\)\n")
-
-
-class Plan(TestCase):
-    def test_plan(self):
-        done = self.runs("plan", self.config(), "--grid", "--program", 1, "--svg", "plan.svg")
-        self.assertIn("F0", done.stdout)
-        self.assertIn("cdp_v2", done.stdout)
-        self.assertIn("<svg", self.text("plan.svg"))
-        self.fails(self.run_program("plan", self.config(), "--program", 2), 2, "--program")
-
-    def test_blocks_add_up_to_the_forecast(self):
-        blocks, told = {}, {}
-        for worker in range(2):
-            text = self.runs("plan", self.config(), "--blocks", worker).stdout
-            head, table = text.split(f"\nblocks of worker {worker}\n")
-            for line in table.splitlines()[1:-1]:
-                _, bytes_, category = line.split()[:3]
-                blocks[category] = blocks.get(category, 0) + int(bytes_)
-            told = {name: int(host) for name, host in re.findall(r"(?m)^(masters|versions|moments|sums) +(\d+) ", head)}
-        self.assertEqual(sorted(told), ["masters", "moments", "sums", "versions"])
-        self.assertGreater(blocks.pop("pools"), 0)  # messages, which the forecast does not count
-        self.assertEqual(blocks, told)
-        self.fails(self.run_program("plan", self.config(), "--blocks", 2), 2, "--blocks", "below 2", "found 2")
 
 
 if __name__ == "__main__":

@@ -23,10 +23,15 @@ namespace ringzero {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using Result = absl::StatusOr<std::string>;
 using Results = absl::StatusOr<std::vector<std::string>>;
 
 constexpr std::chrono::milliseconds kTimeout(600);
 constexpr std::chrono::milliseconds kAllowance(1000);  // after the timeout
+
+Results Launch(int workers, const WorkerBody& body) {
+  return LaunchProcesses({.workers = workers, .peer_timeout = kTimeout}, body);
+}
 
 absl::StatusOr<std::unique_ptr<Transport>> Connect(WorkerContext& context) {
   TransportOptions options = SmallOptions();
@@ -63,15 +68,13 @@ constexpr char kStopped[] =
 TEST(LauncherStopTest, AStoppedWorkerIsLostWhateverItWasDoing) {
   for (const bool connected : {false, true}) {
     Stopwatch watch;
-    const Results results =
-        LaunchProcesses({.workers = 4, .peer_timeout = kTimeout},
-                        [&](WorkerContext& context) -> absl::StatusOr<std::string> {
-                          std::unique_ptr<Transport> transport;
-                          if (context.self().value == 2 && !connected) watch.StopMe();
-                          RZ_ASSIGN_OR_RETURN(transport, Connect(context));
-                          if (context.self().value == 2) watch.StopMe();
-                          return WaitForNeighbour(context, *transport);
-                        });
+    const Results results = Launch(4, [&](WorkerContext& context) -> Result {
+      std::unique_ptr<Transport> transport;
+      if (context.self().value == 2 && !connected) watch.StopMe();
+      RZ_ASSIGN_OR_RETURN(transport, Connect(context));
+      if (context.self().value == 2) watch.StopMe();
+      return WaitForNeighbour(context, *transport);
+    });
     EXPECT_EQ(results.status(), absl::UnavailableError(kStopped)) << connected;
     EXPECT_GE(watch.Elapsed(), kTimeout * 4 / 5);
     EXPECT_LT(watch.Elapsed(), kTimeout + kAllowance);
@@ -80,15 +83,14 @@ TEST(LauncherStopTest, AStoppedWorkerIsLostWhateverItWasDoing) {
 
 TEST(LauncherStopTest, AWorkerThatHasNothingMoreToSayIsWatchedToo) {
   Stopwatch watch;
-  const Results results =
-      LaunchProcesses({.workers = 3, .peer_timeout = kTimeout},
-                      [&](WorkerContext& context) -> absl::StatusOr<std::string> {
-                        RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, Connect(context));
-                        RZ_RETURN_IF_ERROR(transport->Close());
-                        transport.reset();
-                        if (context.self().value == 2) watch.StopMe();
-                        return "done";
-                      });
+  const Results results = LaunchProcesses(
+      {.workers = 3, .peer_timeout = kTimeout}, [&](WorkerContext& context) -> Result {
+        RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, Connect(context));
+        RZ_RETURN_IF_ERROR(transport->Close());
+        transport.reset();
+        if (context.self().value == 2) watch.StopMe();
+        return "done";
+      });
   EXPECT_EQ(results.status(), absl::UnavailableError(kStopped));
   EXPECT_LT(watch.Elapsed(), kTimeout + kAllowance);
 }
@@ -103,26 +105,25 @@ void Later(std::chrono::milliseconds time, const std::function<void(pid_t)>& wha
 }
 
 TEST(LauncherStopTest, AWorkerThatGoesOnInTimeIsNotLost) {
-  const Results results =
-      LaunchProcesses({.workers = 3, .peer_timeout = kTimeout},
-                      [](WorkerContext& context) -> absl::StatusOr<std::string> {
-                        // Stopped as often as it takes to be longer than the timeout in all.
-                        if (context.self().value == 2) {
-                          for (int i = 0; i < 5; ++i) {
-                            Later(kTimeout / 4, [](pid_t me) { kill(me, SIGCONT); });
-                            raise(SIGSTOP);
-                            wait(nullptr);
-                          }
-                        }
-                        RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, Connect(context));
-                        if (context.self().value == 2) {
-                          Later(kTimeout / 4, [](pid_t me) { kill(me, SIGCONT); });
-                          raise(SIGSTOP);
-                          wait(nullptr);
-                        }
-                        RZ_RETURN_IF_ERROR(transport->Close());
-                        return "done";
-                      });
+  const Results results = LaunchProcesses(
+      {.workers = 3, .peer_timeout = kTimeout}, [](WorkerContext& context) -> Result {
+        // Stopped as often as it takes to be longer than the timeout in all.
+        if (context.self().value == 2) {
+          for (int i = 0; i < 5; ++i) {
+            Later(kTimeout / 4, [](pid_t me) { kill(me, SIGCONT); });
+            raise(SIGSTOP);
+            wait(nullptr);
+          }
+        }
+        RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, Connect(context));
+        if (context.self().value == 2) {
+          Later(kTimeout / 4, [](pid_t me) { kill(me, SIGCONT); });
+          raise(SIGSTOP);
+          wait(nullptr);
+        }
+        RZ_RETURN_IF_ERROR(transport->Close());
+        return "done";
+      });
   EXPECT_TRUE(results.ok()) << results.status();
 }
 
@@ -162,7 +163,7 @@ class LaunchInAGroup {
     launcher_ = fork();
     if (launcher_ != 0) return;
     setpgid(0, 0);
-    const Results results = LaunchProcesses({.workers = kWorkers, .peer_timeout = kTimeout}, body);
+    const Results results = Launch(kWorkers, body);
     if (!results.ok()) std::fprintf(stderr, "%s\n", results.status().ToString().c_str());
     _exit(results.ok() ? 0 : 1);
   }
@@ -186,7 +187,7 @@ class LaunchInAGroup {
 TEST(LauncherStopTest, AStoppedLauncherHoldsNobodyUp) {
   Pipe to_test;
   Pipe to_workers;
-  LaunchInAGroup launch([&](WorkerContext& context) -> absl::StatusOr<std::string> {
+  LaunchInAGroup launch([&](WorkerContext& context) -> Result {
     RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, Connect(context));
     to_test.Put(1);
     if (!to_workers.Take(1)) return absl::InternalError("the launching process was not stopped");
@@ -214,7 +215,7 @@ TEST(LauncherStopTest, AStoppedLauncherHoldsNobodyUp) {
 TEST(LauncherStopTest, AllStoppedTogetherGoOnTogether) {
   Pipe to_test;
   Pipe to_workers;
-  LaunchInAGroup launch([&](WorkerContext& context) -> absl::StatusOr<std::string> {
+  LaunchInAGroup launch([&](WorkerContext& context) -> Result {
     RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, Connect(context));
     to_test.Put(1);
     if (!to_workers.Take(1)) return absl::InternalError("nothing came from the test");

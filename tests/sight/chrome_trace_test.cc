@@ -24,31 +24,23 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The fields that each phase must have, by Chrome's "Trace Event Format", of the right type.
-absl::Status CheckEvent(const Json& event) {
-  const auto wrong = [&](const char* what) {
-    return absl::InternalError(absl::StrCat(what, ": ", event.dump()));
+// Whether it has the fields that its phase must have, by Chrome's "Trace Event Format", of the right
+// type.
+bool IsEvent(const Json& event) {
+  const auto has = [&](const char* field, bool (Json::*is)() const noexcept) {
+    return event.contains(field) && (event[field].*is)();
   };
-  if (!event.is_object()) return wrong("no object");
-  for (const char* field : {"ph", "pid", "tid", "name"}) {
-    if (!event.contains(field)) return wrong(field);
-  }
-  if (!event["pid"].is_number_integer() || !event["tid"].is_number_integer() ||
-      !event["name"].is_string() || !event["ph"].is_string()) {
-    return wrong("pid, tid, name or ph is of another type");
+  if (!event.is_object() || !has("ph", &Json::is_string) || !has("name", &Json::is_string) ||
+      !has("pid", &Json::is_number_integer) || !has("tid", &Json::is_number_integer)) {
+    return false;
   }
   const std::string phase = event["ph"];
-  if (phase == "M") return event["args"].is_object() ? absl::OkStatus() : wrong("args");
-  if (!event.contains("ts") || !event["ts"].is_number() || event["ts"] < 0) return wrong("ts");
-  if (!event.contains("cat") || !event["cat"].is_string()) return wrong("cat");
-  if (phase == "X") {
-    return event.contains("dur") && event["dur"].is_number() && event["dur"] >= 0 ? absl::OkStatus()
-                                                                                  : wrong("dur");
-  }
-  if (phase != "s" && phase != "f") return wrong("a phase of another kind");
-  if (!event.contains("id") || !event["id"].is_string()) return wrong("id");
-  if (phase == "f" && event.value("bp", "") != "e") return wrong("bp");
-  return absl::OkStatus();
+  if (phase == "M") return has("args", &Json::is_object);
+  if (!has("ts", &Json::is_number) || event["ts"] < 0 || !has("cat", &Json::is_string))
+    return false;
+  if (phase == "X") return has("dur", &Json::is_number) && event["dur"] >= 0;
+  return has("id", &Json::is_string) &&
+         (phase == "s" || (phase == "f" && event.value("bp", "") == "e"));
 }
 
 absl::Status CheckSchema(const Json& trace) {
@@ -58,7 +50,7 @@ absl::Status CheckSchema(const Json& trace) {
   std::map<std::pair<int, int>, double> ends;  // of the slices of a thread, so far
   std::map<std::string, std::set<std::string>> flows;
   for (const Json& event : trace["traceEvents"]) {
-    if (absl::Status status = CheckEvent(event); !status.ok()) return status;
+    if (!IsEvent(event)) return absl::InternalError(absl::StrCat("no event: ", event.dump()));
     const std::string phase = event["ph"];
     if (phase == "X") {
       // Rounded to a picosecond's thousandth of a microsecond.
