@@ -98,7 +98,7 @@ int Fail(const absl::Status& status) {
 }
 
 std::terminate_handler terminate_before = nullptr;
-// std::bad_alloc that nobody catches: in the libraries' static objects, or in a thread of theirs.
+// std::bad_alloc that is not caught: in the libraries' static objects, or in a thread of theirs.
 [[noreturn]] void OnTerminate() {
   if (std::current_exception() != nullptr) {
     try {
