@@ -171,7 +171,7 @@ OutputFile::~OutputFile() {
 
 absl::Status OutputFile::Write(absl::string_view bytes) {
   struct stat info {};
-  // The kernel would take the bytes of a deleted file, and nobody could read them.
+  // The kernel would take the bytes of a deleted file, and no name leads to them.
   if (grows_ && fstat(fd_, &info) == 0 && info.st_nlink == 0) return WriteError(path_, ENOENT);
   do {  // also for no bytes: a device may say that it takes none
     const ssize_t written = write(fd_, bytes.data(), bytes.size());

@@ -1,8 +1,9 @@
-// Joins texts of any bytes into one text: "5:hello0:3:abc".
+// Joins texts of any bytes into one text, "5:hello0:3:abc", and cuts texts at a separator.
 //
 //   std::string all = JoinTexts({"hello", "", "abc"});
 //   absl::string_view rest = all;
 //   while (std::optional<std::string> text = TakeText(rest)) …
+//   const auto [worker, workers] = SplitOnce("2 of 4", " of ");
 //
 // Pure functions.
 #ifndef RINGZERO_BASE_TEXTS_H_
@@ -11,13 +12,21 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 
 namespace ringzero {
+
+// What is before and behind the first separator; without a separator all of `text`, and "".
+inline std::pair<absl::string_view, absl::string_view> SplitOnce(absl::string_view text,
+                                                                 absl::string_view separator) {
+  return absl::StrSplit(text, absl::MaxSplits(separator, 1));
+}
 
 inline std::string JoinTexts(const std::vector<std::string>& texts) {
   std::string all;

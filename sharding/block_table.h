@@ -66,7 +66,7 @@ struct OwnBlock {
 };
 
 // The states of `self` and the sums that it begins, by stage: what the forecast counts, and what is
-// lent. `moment_bytes`: by stage, what its optimizer keeps (zero/optimizer_state.h); empty: nothing.
+// lent. `moment_bytes`: by stage, what its optimizer keeps (zero/optimizer.h); empty: nothing.
 std::vector<OwnBlock> StateBlocks(const Plan& plan, WorkerId self,
                                   std::span<const int64_t> moment_bytes);
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
+#include "base/texts.h"
 
 namespace ringzero {
 namespace {
@@ -27,8 +28,7 @@ std::string WriteKey(const std::optional<MessageKey>& key) {
 
 absl::StatusOr<std::optional<MessageKey>> ParseKey(absl::string_view text) {
   if (text == kAnything) return std::optional<MessageKey>();
-  const std::pair<absl::string_view, absl::string_view> parts =
-      absl::StrSplit(text, absl::MaxSplits('.', 1));
+  const auto parts = SplitOnce(text, ".");
   MessageKey key;
   int kind = 0;
   if (!absl::SimpleAtoi(parts.first, &kind) || !absl::SimpleAtoi(parts.second, &key.tag) ||
@@ -46,8 +46,7 @@ std::string WriteQuestion(const BlameQuestion& question) {
 }
 
 absl::StatusOr<BlameQuestion> ParseQuestion(const std::string& text) {
-  const std::pair<absl::string_view, absl::string_view> parts =
-      absl::StrSplit(text, absl::MaxSplits(' ', 1));
+  const auto parts = SplitOnce(text, " ");
   int waiter = 0;
   if (!absl::SimpleAtoi(parts.first, &waiter) || waiter < 0) return Unreadable(text);
   BlameQuestion question{.waiter = WorkerId(waiter)};

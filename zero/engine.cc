@@ -21,7 +21,7 @@
 #include "zero/engine/sums.h"
 #include "zero/engine/updates.h"
 #include "zero/engine/waits.h"
-#include "zero/optimizer_state.h"
+#include "zero/optimizer.h"
 #include "zero/update/optimizer_options.h"
 
 namespace ringzero {

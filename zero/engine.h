@@ -69,7 +69,7 @@ struct CollectedPart {
   enum class Kind {
     kParameters,  // and running statistics
     kGradient,  // averaged over the iteration's samples, in layout and type of a sum, with trailer
-    kState,     // the optimizer's, in StateLayout (zero/optimizer_state.h)
+    kState,     // the optimizer's, in StateLayout (zero/optimizer.h)
   } kind = Kind::kParameters;
   StageId stage{0};
   SharedBuffer parameters;  // kParameters: masters; empty: the stage has none

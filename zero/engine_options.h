@@ -24,9 +24,9 @@
 #include "sharding/verify.h"
 #include "zero/flight_recorder.h"
 #include "zero/layout.h"
-#include "zero/loss_scale.h"
 #include "zero/op_costs.h"
 #include "zero/optimizer.h"
+#include "zero/precision.h"
 
 namespace ringzero {
 
@@ -47,7 +47,7 @@ struct LapTask {
 // run has the bits of one that went on from iteration f - 1. Calls come from Engine::Create, in stage
 // order, for stages that train and whose masters this worker has.
 struct Beginning {
-  // Fills the optimizer's state after update f - 1, in StateLayout (zero/optimizer_state.h).
+  // Fills the optimizer's state after update f - 1, in StateLayout (zero/optimizer.h).
   std::function<absl::Status(StageId, std::byte* state)> state;
   // Fills what iteration f reads besides θ_f, as it travels: θ_{f-1}, or the predictions p_f and
   // p_{f+1} (FirstVersions in sharding/schedule.h). Rules without either never call it.

@@ -1,6 +1,4 @@
-// Chains through files, and what stands at their ends.
-#include "zero/flight_blame.h"
-
+// BlameFlights (zero/flight_record.h): chains through files, and what stands at their ends.
 #include <algorithm>
 #include <chrono>
 #include <map>
@@ -12,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "p2p/failure.h"
-#include "zero/flight_clock.h"
+#include "zero/flight_record.h"
 #include "zero/message_key.h"
 
 namespace ringzero {
@@ -72,7 +70,7 @@ std::string LastEnd(const FlightRecord& record) {
   return "";
 }
 
-// A job in which nobody is at one thing for so long has nothing to explain.
+// A job in which no worker is at one thing for so long has nothing to explain.
 constexpr std::chrono::seconds kPatience(5);
 // Records that were asked for at once are written within so much.
 constexpr std::chrono::seconds kMoment(5);

@@ -1,11 +1,15 @@
-// Flight records as text and back.
+// Flight records as text and back, as files of a folder, and their clocks.
 #include "zero/flight_record.h"
 
+#include <dirent.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <fstream>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -13,19 +17,28 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "base/files.h"
 #include "base/status.h"
+#include "base/texts.h"
 
 namespace ringzero {
 namespace {
 
 constexpr char kTitle[] = "ringzero flight 1";
 constexpr char kEvents[] = "events";
+constexpr char kEnding[] = ".flight";  // of a file
 constexpr char kUnknown[] = "unknown";
 constexpr size_t kMaxHeadLines = 1 << 20;
 constexpr int kMaxWorkers = 65535;
 // No clock is so far, and sums of a few such times are numbers still: 36 years of nanoseconds.
 constexpr int64_t kMaxTime = int64_t{1} << 60;
 constexpr int kMaxIteration = 1 << 30;
+
+std::optional<int64_t> OffsetToWorkerZero(const FlightRecord& record) {
+  if (record.worker.value == 0) return 0;
+  if (!record.offset.has_value()) return std::nullopt;
+  return record.offset->offset_ns;
+}
 
 std::string OneLine(absl::string_view text) {
   return absl::StrReplaceAll(text, {{"\n", " "}, {"\r", " "}});
@@ -44,9 +57,7 @@ class HeadReader {
   explicit HeadReader(FlightRecord& record) : record_(record) {}
 
   absl::Status Read(absl::string_view line) {
-    const std::pair<absl::string_view, absl::string_view> parts =
-        absl::StrSplit(line, absl::MaxSplits(' ', 1));
-    const absl::string_view key = parts.first, value = parts.second;
+    const auto [key, value] = SplitOnce(line, " ");
     if (key == "worker") return ReadWorker(value);
     if (key == "why") return Text(value, record_.why);
     if (key == "time") return Time(value, record_.time_ns);
@@ -90,8 +101,7 @@ class HeadReader {
   // Once: what the other lines say of workers is compared with it.
   absl::Status ReadWorker(absl::string_view value) {
     if (has_worker_) return absl::InvalidArgumentError("it has said before whose it is");
-    const std::pair<absl::string_view, absl::string_view> parts =
-        absl::StrSplit(value, absl::MaxSplits(" of ", 1));
+    const auto parts = SplitOnce(value, " of ");
     RZ_RETURN_IF_ERROR(Number(parts.first, record_.worker.value));
     RZ_RETURN_IF_ERROR(Number(parts.second, record_.workers));
     has_worker_ = record_.worker.value >= 0 && record_.worker.value < record_.workers &&
@@ -104,8 +114,7 @@ class HeadReader {
   absl::Status ReadOffset(absl::string_view value) {
     value = absl::StripTrailingAsciiWhitespace(value);
     if (value == kUnknown) return absl::OkStatus();
-    const std::pair<absl::string_view, absl::string_view> parts =
-        absl::StrSplit(value, absl::MaxSplits(" within ", 1));
+    const auto parts = SplitOnce(value, " within ");
     ClockOffset offset;
     RZ_RETURN_IF_ERROR(Time(parts.first, offset.offset_ns));
     RZ_RETURN_IF_ERROR(Time(parts.second, offset.within_ns));
@@ -114,8 +123,7 @@ class HeadReader {
   }
 
   absl::Status ReadError(absl::string_view value) {
-    const std::pair<absl::string_view, absl::string_view> parts =
-        absl::StrSplit(value, absl::MaxSplits(' ', 1));
+    const auto parts = SplitOnce(value, " ");
     int code = 0;
     RZ_RETURN_IF_ERROR(Number(parts.first, code));
     if (code <= 0 || code > static_cast<int>(absl::StatusCode::kUnauthenticated)) {
@@ -133,8 +141,7 @@ class HeadReader {
 
   // "Send sum s3 t5 l0 w2 | 1 11.17 waits for …"
   absl::Status ReadOpen(absl::string_view value) {
-    const std::pair<absl::string_view, absl::string_view> parts =
-        absl::StrSplit(value, absl::MaxSplits(" | ", 1));
+    const auto parts = SplitOnce(value, " | ");
     OpenOperation open;
     RZ_ASSIGN_OR_RETURN(open.op, ParseOp(std::string(parts.first)));
     RZ_RETURN_IF_ERROR(ReadAnswer(parts.second, open.why));
@@ -202,6 +209,15 @@ std::string SteadyClockName() {
   return std::getline(file, id) && !id.empty() ? absl::StrCat("boot ", OneLine(id)) : kUnknownClock;
 }
 
+std::optional<int64_t> OffsetTo(const FlightRecord& reference, const FlightRecord& record) {
+  if (record.worker == reference.worker) return 0;
+  if (record.clock == reference.clock && record.clock != kUnknownClock) return 0;
+  const std::optional<int64_t> from = OffsetToWorkerZero(record);
+  const std::optional<int64_t> to = OffsetToWorkerZero(reference);
+  if (!from.has_value() || !to.has_value()) return std::nullopt;
+  return *from - *to;
+}
+
 std::string FlightHead(const FlightRecord& record) {
   std::string text = absl::StrCat(kTitle, "\n");
   absl::StrAppend(&text, "worker ", record.worker.value, " of ", record.workers, "\n");
@@ -267,6 +283,56 @@ absl::StatusOr<FlightRecord> ParseFlight(const std::string& text) {
     RZ_RETURN_IF_ERROR(Annotate(head.Read(words), absl::StrCat("line ", line)));
   }
   return absl::InvalidArgumentError("it was cut before its events");
+}
+
+std::string FlightPath(const std::string& folder, WorkerId worker) {
+  return absl::StrCat(folder, "/worker-", worker.value, kEnding);
+}
+
+absl::Status WriteFlightFile(const std::string& folder, const FlightRecord& record) {
+  RZ_RETURN_IF_ERROR(MakeFolders(folder));
+  // Not synced: a worker that ends is given a fraction of a second for its record.
+  return WriteWholeFile(FlightPath(folder, record.worker), FlightToString(record),
+                        OutputFile::Sync::kNo);
+}
+
+absl::StatusOr<FlightRecord> ReadFlightFile(const std::string& path) {
+  RZ_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  absl::StatusOr<FlightRecord> record = ParseFlight(text);
+  if (!record.ok()) return Annotate(record.status(), path);
+  return record;
+}
+
+absl::StatusOr<std::vector<FlightRecord>> ReadFlightFolder(const std::string& folder) {
+  DIR* const entries = opendir(folder.c_str());
+  if (entries == nullptr) {
+    return absl::NotFoundError(absl::StrCat(folder, ": ", std::strerror(errno)));
+  }
+  std::vector<std::string> names;
+  while (const dirent* const entry = readdir(entries)) {
+    if (absl::EndsWith(entry->d_name, kEnding)) names.emplace_back(entry->d_name);
+  }
+  closedir(entries);
+  std::vector<FlightRecord> records;
+  for (const std::string& name : names) {
+    RZ_ASSIGN_OR_RETURN(FlightRecord record, ReadFlightFile(absl::StrCat(folder, "/", name)));
+    records.push_back(std::move(record));
+  }
+  if (records.empty()) {
+    return absl::NotFoundError(
+        absl::StrCat(folder, ": no flight record (worker-0", kEnding, ", …) is there"));
+  }
+  std::sort(records.begin(), records.end(), [](const FlightRecord& a, const FlightRecord& b) {
+    return a.worker.value < b.worker.value;
+  });
+  for (size_t i = 1; i < records.size(); ++i) {
+    if (records[i].worker == records[i - 1].worker || records[i].workers != records[0].workers) {
+      return InvalidArgument(folder, ": holds records of several runs: worker ",
+                             records[i - 1].worker.value, " of ", records[i - 1].workers,
+                             ", worker ", records[i].worker.value, " of ", records[i].workers);
+    }
+  }
+  return records;
 }
 
 }  // namespace ringzero

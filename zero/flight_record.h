@@ -2,6 +2,7 @@
 //
 //   RZ_RETURN_IF_ERROR(WriteFlightFile("flight", record));          // flight/worker-2.flight
 //   RZ_ASSIGN_OR_RETURN(std::vector<FlightRecord> all, ReadFlightFolder("flight"));
+//   std::fputs(BlameFlights(all).text.c_str(), stdout);             // who waits for whom
 //
 // A file is a head of lines ("worker 2 of 4") and the events behind it, 32 bytes each
 // (docs/sight.md). A trace's file is the same, with all events of a run. Thread-safe.
@@ -10,6 +11,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -62,6 +64,10 @@ inline constexpr char kUnknownClock[] = "unknown";
 // The name of this machine's steady clock, "boot 6f1c…", or kUnknownClock.
 std::string SteadyClockName();
 
+// Nanoseconds to add to a time of `record` to come to the clock of `reference`: 0 where the clocks
+// are one, the difference of what was measured, or nothing where that is not known.
+std::optional<int64_t> OffsetTo(const FlightRecord& reference, const FlightRecord& record);
+
 std::string FlightHead(const FlightRecord& record);  // all but the events
 std::string FlightToString(const FlightRecord& record);
 // InvalidArgument that names the line, or the event, for what FlightToString cannot have written.
@@ -75,6 +81,21 @@ absl::StatusOr<FlightRecord> ReadFlightFile(const std::string& path);
 // Those of all workers that are there, ascending. NotFound if there are none, InvalidArgument if
 // one is not to be read, or is of a run of another size.
 absl::StatusOr<std::vector<FlightRecord>> ReadFlightFolder(const std::string& folder);
+
+// Who waits for whom, and the first cause.
+struct FlightBlame {
+  // None: no worker waits too long, they wait in a circle, or several failed by clocks that were not
+  // compared.
+  std::optional<WorkerId> first_cause;
+  std::string text;  // lines for a person
+};
+
+// The chain of questions that a worker asks after wait_timeout (zero/blame.h), asked of records of
+// one run, ascending by worker; at least one. Only records of one moment are compared: those of the
+// end if the run failed, else the newest. Without a failure only a worker that is at one thing for
+// more than 5 s, and for more than twice as long as at anything before, begins a chain. A pure
+// function (zero/flight_blame.cc).
+FlightBlame BlameFlights(std::span<const FlightRecord> records);
 
 }  // namespace ringzero
 

@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "zero/gradient_sum.h"
-#include "zero/stream_copy.h"
 #include "zero/update/kernels.h"
 #include "zero/update/parameter_update.h"
 

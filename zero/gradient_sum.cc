@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/philox.h"
-#include "zero/stream_copy.h"
+#include "zero/update/kernels.h"
 
 namespace ringzero {
 namespace {
@@ -23,8 +23,7 @@ void AddRounded(const ParameterSpec& spec, const GradientValues& gradient,
     const int64_t count = std::min(kRun, spec.numel - at);
     const float* values = static_cast<const float*>(gradient.data) + at;
     if (gradient.type != ValueType::kFp32) {
-      WidenPass(WireTypeOf(gradient.type), static_cast<const uint16_t*>(gradient.data) + at, wide,
-                count);
+      WidenPass(gradient.type, static_cast<const uint16_t*>(gradient.data) + at, wide, count);
       values = wide;
     }
     AddRoundedPass(key, at, first ? nullptr : sum + at, values, sum + at, count);
@@ -55,9 +54,8 @@ void AddContribution(const StageLayout& layout, int parameter, const GradientVal
   float* values = reinterpret_cast<float*>(to);
   if (gradient.type != ValueType::kFp32) {
     const auto* narrow = static_cast<const uint16_t*>(gradient.data);
-    const WireType type = WireTypeOf(gradient.type);
-    first ? WidenPass(type, narrow, values, spec.numel)
-          : AddNarrowPass(type, values, narrow, spec.numel);
+    first ? WidenPass(gradient.type, narrow, values, spec.numel)
+          : AddNarrowPass(gradient.type, values, narrow, spec.numel);
   } else if (first) {
     StreamCopy(values, gradient.data, static_cast<size_t>(spec.numel) * sizeof(float));
   } else {
@@ -100,13 +98,12 @@ void AverageSum(const StageLayout& layout, const std::byte* sum, float divisor,
       for (int64_t i = 0; i < spec.numel; ++i) reinterpret_cast<float*>(to)[i] = from[i] / divisor;
       continue;
     }
-    ForSumValues(layout, spec, sum, 0, spec.numel,
-                 [&](const float* from, int64_t offset, int64_t count) {
-                   std::vector<float> wide(from, from + count);
-                   for (float& value : wide) value /= divisor;
-                   NarrowPass(WireTypeOf(layout.sum_type), wide.data(),
-                              reinterpret_cast<uint16_t*>(to) + offset, count);
-                 });
+    ForSumValues(
+        layout, spec, sum, 0, spec.numel, [&](const float* from, int64_t offset, int64_t count) {
+          std::vector<float> wide(from, from + count);
+          for (float& value : wide) value /= divisor;
+          NarrowPass(layout.sum_type, wide.data(), reinterpret_cast<uint16_t*>(to) + offset, count);
+        });
   }
 }
 

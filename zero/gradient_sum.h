@@ -64,8 +64,7 @@ void ForSumValues(const StageLayout& layout, const ParameterSpec& spec, const st
   alignas(64) float wide[kRun];
   for (int64_t at = begin; at < end; at += kRun) {
     const int64_t count = std::min(kRun, end - at);
-    WidenPass(WireTypeOf(layout.sum_type), reinterpret_cast<const uint16_t*>(values) + at, wide,
-              count);
+    WidenPass(layout.sum_type, reinterpret_cast<const uint16_t*>(values) + at, wide, count);
     visit(static_cast<const float*>(wide), at - begin, count);
   }
 }

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "zero/update/value_type.h"
+#include "zero/precision.h"
 
 namespace ringzero {
 

@@ -9,7 +9,7 @@
 #include "sharding/partition.h"
 #include "sharding/simulate.h"
 #include "sharding/verify.h"
-#include "zero/optimizer_state.h"
+#include "zero/optimizer.h"
 
 namespace ringzero {
 namespace {

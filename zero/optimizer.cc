@@ -1,4 +1,4 @@
-// Which values of a stage an update reads and writes, block by block.
+// Which values of a stage an update reads and writes, block by block; and where its state lies.
 #include "zero/optimizer.h"
 
 #include <algorithm>
@@ -26,39 +26,32 @@ void CarryOver(const UpdateSpan& span) {
 StageOptimizer::StageOptimizer(const OptimizerOptions& options, const StageLayout& layout,
                                std::span<std::byte> moments)
     : options_(options), layout_(layout), states_(layout.parameters.size()) {
-  struct Part {
-    float** values;
-    size_t offset_bytes;
-    int64_t count;
-    float initial;
-  };
-  std::vector<Part> parts;
-  for (size_t i = 0; i < states_.size(); ++i) {
-    const ParameterSpec& parameter = layout_.parameters[i];
-    const size_t bytes = static_cast<size_t>(parameter.numel) * sizeof(float);
-    const OptimizerOptions own = OptionsFor(options, parameter);
-    states_[i].update = MakeUpdate(own, parameter);
-    states_[i].rate_factor = own.rate_factor;
-    const std::vector<UpdateState>& states = states_[i].update->states();
-    float** const of[kMaxUpdateStates] = {&states_[i].first, &states_[i].second};
-    for (size_t s = 0; parameter.trainable && s < states.size(); ++s) {
-      const auto offset = static_cast<size_t>(moment_bytes_);
-      parts.push_back({of[s], offset, parameter.numel, states[s].initial});
-      moment_bytes_ += static_cast<int64_t>(AlignPayload(bytes));
-    }
-    AddBlocks(static_cast<int>(i));
-  }
-  std::stable_sort(blocks_.begin(), blocks_.end(),
-                   [](const UpdateBlock& a, const UpdateBlock& b) { return a.round < b.round; });
+  const StateLayout needs = StateLayout::Make(options, layout);
+  moment_bytes_ = needs.moment_bytes;
+  scratch_bytes_ = needs.scratch_bytes;
   if (moments.empty() && moment_bytes_ > 0) {
     own_moments_ = MakeHeapBuffer(static_cast<size_t>(moment_bytes_));
     moments = own_moments_.as<std::byte>();
   }
   RZ_CHECK(static_cast<int64_t>(moments.size()) >= moment_bytes_, "the state has its memory");
-  for (const Part& part : parts) {
-    *part.values = reinterpret_cast<float*>(moments.data() + part.offset_bytes);
-    if (part.initial != 0) std::fill_n(*part.values, part.count, part.initial);
+  std::byte* next = moments.data();
+  for (size_t i = 0; i < states_.size(); ++i) {
+    const ParameterSpec& parameter = layout_.parameters[i];
+    const OptimizerOptions own = OptionsFor(options, parameter);
+    states_[i].update = MakeUpdate(own, parameter);
+    states_[i].rate_factor = own.rate_factor;
+    const std::vector<UpdateState>& states = states_[i].update->states();
+    std::span<float>* const of[kMaxUpdateStates] = {&states_[i].kept.first,
+                                                    &states_[i].kept.second};
+    for (size_t s = 0; parameter.trainable && s < states.size(); ++s) {
+      *of[s] = {reinterpret_cast<float*>(next), static_cast<size_t>(parameter.numel)};
+      if (states[s].initial != 0) std::ranges::fill(*of[s], states[s].initial);
+      next += AlignPayload(of[s]->size_bytes());
+    }
+    AddBlocks(static_cast<int>(i));
   }
+  std::stable_sort(blocks_.begin(), blocks_.end(),
+                   [](const UpdateBlock& a, const UpdateBlock& b) { return a.round < b.round; });
 }
 
 // One phase runs in round 0, with all others of its kind. The others have rounds of their own, one
@@ -68,7 +61,6 @@ void StageOptimizer::AddBlocks(int parameter) {
   const ParameterUpdate& update = *states_[parameter].update;
   std::vector<UpdatePhase> phases = update.Phases(spec.numel);
   if (!spec.trainable) phases = {{.items = spec.numel, .block_items = kUpdateBlockValues}};
-  if (spec.trainable) scratch_bytes_ = std::max(scratch_bytes_, update.ScratchBytes(spec.numel));
   for (int phase = 0; phase < static_cast<int>(phases.size()); ++phase) {
     const int round = phases.size() == 1 ? 0 : rounds_++;
     const auto [items, step] = phases[phase];
@@ -87,7 +79,7 @@ void StageOptimizer::Begin(const UpdateInput& input) {
     const ParameterSpec& parameter = layout_.parameters[i];
     states_[i].contributed =
         parameter.trainable && HasContribution(layout_, input.sum, parameter.sum_index);
-    if (states_[i].contributed) ++states_[i].updates;
+    if (states_[i].contributed) ++states_[i].kept.updates;
   }
 }
 
@@ -104,12 +96,12 @@ void StageOptimizer::Block(const UpdateBlock& block, const UpdateInput& input, s
   };
   UpdateSpan whole{.theta = at(input.theta, parameter.master_offset_bytes),
                    .out = at(out, parameter.master_offset_bytes),
-                   .first = state.first,
-                   .second = state.second,
+                   .first = state.kept.first.data(),
+                   .second = state.kept.second.data(),
                    .count = parameter.numel};
   if (input.wire != nullptr) {
     whole.wire = reinterpret_cast<uint16_t*>(input.wire + parameter.offset_bytes);
-    whole.wire_type = WireTypeOf(layout_.parameter_type);
+    whole.wire_type = layout_.parameter_type;
   }
   if (input.predicted != nullptr) {
     whole.predicted = at(input.predicted, parameter.offset_bytes);
@@ -122,7 +114,7 @@ void StageOptimizer::Block(const UpdateBlock& block, const UpdateInput& input, s
   const UpdateRate rate = RateAt(options_.curve, options_.learning_rate, input.iteration);
   const UpdateMoment moment{.rate = state.rate_factor * rate.rate,
                             .betas = rate.betas,
-                            .updates = state.updates,
+                            .updates = state.kept.updates,
                             .divisor = input.divisor,
                             .loss_scale = input.loss_scale,
                             .clip = input.clip};
@@ -149,22 +141,74 @@ void StageOptimizer::Update(const UpdateInput& input, std::byte* out) {
   for (const UpdateBlock& block : blocks_) Block(block, with_scratch, out);
 }
 
-StageOptimizer::ParameterState StageOptimizer::state(int parameter) const {
-  const State& state = states_[parameter];
-  const size_t count = static_cast<size_t>(layout_.parameters[parameter].numel);
-  const auto values = [count](const float* part) {
-    return std::span<const float>(part, part == nullptr ? 0 : count);
-  };
-  return {.updates = state.updates, .first = values(state.first), .second = values(state.second)};
+StateLayout StateLayout::Make(const OptimizerOptions& options, const StageLayout& stage) {
+  StateLayout layout;
+  for (size_t i = 0; i < stage.parameters.size(); ++i) {
+    const ParameterSpec& parameter = stage.parameters[i];
+    if (!parameter.trainable) continue;
+    const auto update = MakeUpdate(OptionsFor(options, parameter), parameter);
+    const auto add = [&](StateSpec::Kind kind, const std::string& name, size_t bytes) {
+      layout.specs.push_back({.kind = kind,
+                              .name = name,
+                              .parameter = static_cast<int>(i),
+                              .offset_bytes = layout.bytes});
+      const auto aligned = static_cast<int64_t>(AlignPayload(bytes));
+      layout.bytes += aligned;
+      if (kind != StateSpec::Kind::kStep) layout.moment_bytes += aligned;
+    };
+    const size_t values = static_cast<size_t>(parameter.numel) * sizeof(float);
+    const std::vector<UpdateState>& states = update->states();
+    add(StateSpec::Kind::kStep, "step", sizeof(int64_t));
+    if (!states.empty()) add(StateSpec::Kind::kFirst, states[0].name, values);
+    if (states.size() > 1) add(StateSpec::Kind::kSecond, states[1].name, values);
+    layout.scratch_bytes = std::max(layout.scratch_bytes, update->ScratchBytes(parameter.numel));
+  }
+  return layout;
 }
 
-StageOptimizer::MutableState StageOptimizer::mutable_state(int parameter) {
-  State& state = states_[parameter];
-  const size_t count = static_cast<size_t>(layout_.parameters[parameter].numel);
-  const auto values = [count](float* part) {
-    return std::span<float>(part, part == nullptr ? 0 : count);
-  };
-  return {.updates = &state.updates, .first = values(state.first), .second = values(state.second)};
+std::vector<int64_t> MomentBytes(const OptimizerOptions& options,
+                                 const std::vector<StageLayout>& stages) {
+  std::vector<int64_t> bytes;
+  for (const StageLayout& stage : stages) {
+    bytes.push_back(StateLayout::Make(options, stage).moment_bytes);
+  }
+  return bytes;
+}
+
+std::vector<int64_t> ScratchBytes(const OptimizerOptions& options,
+                                  const std::vector<StageLayout>& stages) {
+  std::vector<int64_t> bytes;
+  for (const StageLayout& stage : stages) {
+    bytes.push_back(StateLayout::Make(options, stage).scratch_bytes);
+  }
+  return bytes;
+}
+
+void CopyState(const StateLayout& layout, const StageOptimizer& optimizer, std::byte* out) {
+  for (const StateSpec& spec : layout.specs) {
+    const StageOptimizer::ParameterState& state = optimizer.state(spec.parameter);
+    std::byte* const to = out + spec.offset_bytes;
+    if (spec.kind == StateSpec::Kind::kStep) {
+      std::memcpy(to, &state.updates, sizeof(state.updates));
+    } else {
+      const std::span<float> from =
+          spec.kind == StateSpec::Kind::kFirst ? state.first : state.second;
+      std::memcpy(to, from.data(), from.size_bytes());
+    }
+  }
+}
+
+void PutState(const StateLayout& layout, const std::byte* in, StageOptimizer& optimizer) {
+  for (const StateSpec& spec : layout.specs) {
+    StageOptimizer::ParameterState& state = optimizer.state(spec.parameter);
+    const std::byte* from = in + spec.offset_bytes;
+    if (spec.kind == StateSpec::Kind::kStep) {
+      std::memcpy(&state.updates, from, sizeof(state.updates));
+    } else {
+      const std::span<float> to = spec.kind == StateSpec::Kind::kFirst ? state.first : state.second;
+      std::memcpy(to.data(), from, to.size_bytes());
+    }
+  }
 }
 
 }  // namespace ringzero

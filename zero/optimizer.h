@@ -3,6 +3,10 @@
 //   StageOptimizer optimizer(options, layout);
 //   optimizer.Update({.iteration = t, .divisor = N * K, .theta = θ_t, .sum = sum}, θ_{t+1});
 //
+//   StateLayout layout = StateLayout::Make(options, stage_layout);
+//   CopyState(layout, optimizer, bytes);            // layout.bytes of them
+//   for (const StateSpec& spec : layout.specs) …    // "exp_avg" of parameter 3, at offset_bytes
+//
 // g = sum / (N·K · the loss's scale) · clip in fp32, one division and one product. Where what
 // travels is not fp32, θ and `out` are masters, and the version that travels is written in the same
 // pass. What a value becomes is the update's (zero/update): formulas and their order of operations
@@ -17,6 +21,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/buffer.h"
@@ -58,7 +63,7 @@ struct UpdateBlock {
 // blocks may be updated at the same time.
 class StageOptimizer {
  public:
-  // `moments`: zeroed memory for its state, at least MomentBytes() (zero/optimizer_state.h), which
+  // `moments`: zeroed memory for its state, at least MomentBytes(), which
   // must outlive it; empty: it has memory of its own.
   StageOptimizer(const OptimizerOptions& options, const StageLayout& layout,
                  std::span<std::byte> moments = {});
@@ -80,29 +85,21 @@ class StageOptimizer {
   // Working memory of an update, free between updates: of the parameter that needs most.
   int64_t scratch_bytes() const { return scratch_bytes_; }
 
-  // One parameter's state between two updates; valid until the next. Empty: there is none.
+  // One parameter's state between two updates. A span that is empty: there is no such state.
   struct ParameterState {
-    int64_t updates = 0;
-    std::span<const float> first;
-    std::span<const float> second;
-  };
-  ParameterState state(int parameter) const;
-  // The same to be written.
-  struct MutableState {
-    int64_t* updates;
+    int64_t updates = 0;  // of this parameter: Adam's bias correction
     std::span<float> first;
     std::span<float> second;
   };
-  MutableState mutable_state(int parameter);
+  const ParameterState& state(int parameter) const { return states_[parameter].kept; }
+  ParameterState& state(int parameter) { return states_[parameter].kept; }
 
  private:
   struct State {
     std::shared_ptr<const ParameterUpdate> update;
     double rate_factor = 1;
     bool contributed = false;  // in the update begun
-    int64_t updates = 0;       // counts this parameter's updates: Adam's bias correction
-    float* first = nullptr;    // the update's first state; null: it has none
-    float* second = nullptr;
+    ParameterState kept;
   };
 
   void AddBlocks(int parameter);
@@ -117,6 +114,43 @@ class StageOptimizer {
   int64_t moment_bytes_ = 0;
   int64_t scratch_bytes_ = 0;
 };
+
+// What a collection shows of the optimizer: each parameter's state by name, and where it lies. Names
+// are torch's: AdamW has "step", "exp_avg" and "exp_avg_sq", SGD "step" and, with momentum,
+// "momentum_buffer". A parameter that never had a gradient has step 0 and zeros.
+struct StateSpec {
+  enum class Kind {
+    kStep,    // one int64: updates of this parameter
+    kFirst,   // fp32 in the parameter's own storage order
+    kSecond,  // likewise
+  } kind = Kind::kStep;
+  std::string name;
+  int parameter = 0;         // index into StageLayout::parameters; a trainable one
+  int64_t offset_bytes = 0;  // a multiple of 64
+};
+
+struct StateLayout {
+  std::vector<StateSpec> specs;  // by parameter
+  int64_t bytes = 0;             // 0: nothing trainable
+  int64_t moment_bytes = 0;      // of a StageOptimizer, which keeps no steps there
+  int64_t scratch_bytes = 0;     // working memory of an update, of the parameter that needs most
+
+  static StateLayout Make(const OptimizerOptions& options, const StageLayout& stage);
+};
+
+// What StageOptimizers of these stages allocate, by stage: the forecast's moments.
+std::vector<int64_t> MomentBytes(const OptimizerOptions& options,
+                                 const std::vector<StageLayout>& stages);
+
+// The working memory that updates of these stages need, by stage: an owner has one such block, for
+// the stage that needs most.
+std::vector<int64_t> ScratchBytes(const OptimizerOptions& options,
+                                  const std::vector<StageLayout>& stages);
+
+// Between two updates of the stage.
+void CopyState(const StateLayout& layout, const StageOptimizer& optimizer, std::byte* out);
+// The other way.
+void PutState(const StateLayout& layout, const std::byte* in, StageOptimizer& optimizer);
 
 }  // namespace ringzero
 

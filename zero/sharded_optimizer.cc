@@ -12,7 +12,7 @@
 #include "p2p/rendezvous/rendezvous.h"
 #include "zero/gradient_norm.h"
 #include "zero/gradient_sum.h"
-#include "zero/optimizer_state.h"
+#include "zero/optimizer.h"
 #include "zero/update/optimizer_options.h"
 
 namespace ringzero {

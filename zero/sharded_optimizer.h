@@ -32,7 +32,6 @@
 #include "base/buffer.h"
 #include "p2p/connect.h"
 #include "p2p/rendezvous/rendezvous.h"
-#include "zero/flat_shards.h"
 #include "zero/optimizer.h"
 #include "zero/shard_ring.h"
 #include "zero/worker_pool.h"

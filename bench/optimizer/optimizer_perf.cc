@@ -28,7 +28,6 @@
 #include "bench/ring/statistics.h"
 #include "zero/gradient_sum.h"
 #include "zero/optimizer.h"
-#include "zero/stream_copy.h"
 #include "zero/update/kernels.h"
 
 namespace ringzero {
@@ -106,7 +105,7 @@ struct Ours {
                          .first = first.as<float>().data(),
                          .second = second.as<float>().data(),
                          .wire = wire,
-                         .wire_type = WireType::kBf16,
+                         .wire_type = ValueType::kBf16,
                          .count = layout.parameters[0].numel};
     EachBlock(threads, [&](const UpdateBlock& block) {
       UpdateSpan whole = all;

@@ -21,7 +21,6 @@
 #include "base/status.h"
 #include "tests/zero/toy_ring.h"
 #include "zero/flight_recorder.h"
-#include "zero/trace_stream.h"
 
 namespace ringzero {
 namespace {

@@ -31,7 +31,7 @@
 #include "sharding/program.h"
 #include "sharding/render.h"
 #include "sharding/simulate.h"
-#include "zero/optimizer_state.h"
+#include "zero/optimizer.h"
 #include "zero/transport_needs.h"
 
 namespace ringzero {

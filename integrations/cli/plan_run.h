@@ -28,7 +28,7 @@
 #include "sharding/plan.h"
 #include "zero/config/config.h"
 #include "zero/model_plan.h"
-#include "zero/pool_memory.h"
+#include "zero/transport_needs.h"
 
 namespace ringzero {
 

@@ -29,8 +29,8 @@
 #include "p2p/faulty_transport.h"
 #include "sharding/op.h"
 #include "sharding/program.h"
+#include "zero/flight_recorder.h"
 #include "zero/rate_curve.h"
-#include "zero/trace_stream.h"
 
 namespace ringzero {
 namespace {

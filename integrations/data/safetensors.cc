@@ -179,7 +179,7 @@ absl::StatusOr<std::string> MakeHeader(const std::vector<TensorSpec>& tensors,
 }
 
 // Values in a file may lie at any address.
-void Widen(WireType type, const std::byte* from, std::span<float> out) {
+void Widen(ValueType type, const std::byte* from, std::span<float> out) {
   for (float& value : out) {
     uint16_t bits;
     std::memcpy(&bits, from, sizeof bits);
@@ -296,8 +296,8 @@ absl::Status SafetensorsReader::Read(const std::string& name, const std::vector<
     case TensorType::kF32:
       if (!out.empty()) std::memcpy(out.data(), from, out.size_bytes());
       return absl::OkStatus();
-    case TensorType::kF16: Widen(WireType::kFp16, from, out); return absl::OkStatus();
-    case TensorType::kBF16: Widen(WireType::kBf16, from, out); return absl::OkStatus();
+    case TensorType::kF16: Widen(ValueType::kFp16, from, out); return absl::OkStatus();
+    case TensorType::kBF16: Widen(ValueType::kBf16, from, out); return absl::OkStatus();
     case TensorType::kI64:
     case TensorType::kOther: break;
   }

@@ -22,7 +22,7 @@
 #include "base/status.h"
 #include "p2p/unique_fd.h"
 #include "sharding/simulate.h"
-#include "zero/flight_clock.h"
+#include "zero/flight_record.h"
 
 namespace ringzero {
 namespace {

@@ -18,7 +18,7 @@
 #include "sharding/block_table.h"
 #include "sharding/render.h"
 #include "sharding/simulate.h"
-#include "zero/flight_clock.h"
+#include "zero/flight_record.h"
 
 namespace ringzero {
 

@@ -25,7 +25,7 @@
 #include "base/mutex.h"
 #include "integrations/torch/layer.h"
 #include "zero/layout.h"
-#include "zero/update/value_type.h"
+#include "zero/precision.h"
 
 namespace ringzero {
 
@@ -58,7 +58,7 @@ absl::Status CheckLayer(const std::string& layer_name, Layer& layer);
 //
 // While this object lives, the modules' momentum is 1 and their buffers start at zero, so that a
 // forward leaves exactly the batch's mean and unbiased variance in them; the engine blends them
-// with the momentum that the module was built with (zero/running_statistics.h). Used by one thread.
+// with the momentum that the module was built with (zero/engine/statistics.h). Used by one thread.
 class StageStatistics {
  public:
   // `layout`: the stage's; must outlive it.

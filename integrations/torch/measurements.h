@@ -20,7 +20,7 @@
 #include "integrations/torch/ring_model.h"
 #include "integrations/torch/run_workers.h"
 #include "sharding/cost_profile.h"
-#include "zero/update/value_type.h"
+#include "zero/precision.h"
 
 namespace ringzero {
 

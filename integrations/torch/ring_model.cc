@@ -13,7 +13,7 @@
 #include "integrations/torch/ring_model_impl.h"
 #include "p2p/launch/limits.h"
 #include "zero/gradient_sum.h"
-#include "zero/optimizer_state.h"
+#include "zero/optimizer.h"
 
 namespace ringzero {
 namespace {

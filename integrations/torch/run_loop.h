@@ -44,7 +44,7 @@ namespace ringzero {
 // micro-batches, clips by their norm if there is a max_norm, and leaves the same new values on
 // every worker. The bits are those of one process with all micro-batches
 // (zero/sharded_optimizer.h). Each worker has the optimizer state of its shard alone. A shard has
-// whole parameters, so shards can be of unequal size (zero/flat_shards.h). Buffers (running
+// whole parameters, so shards can be of unequal size (zero/shard_ring.h). Buffers (running
 // statistics) stay each worker's own. Used by one thread. After an error it can only be ended.
 class TorchShardedOptimizer {
  public:
@@ -110,7 +110,7 @@ class LoopWorker {
 
   // TorchShardedOptimizer::Create. A second call is FailedPrecondition: give all parameters that
   // are to be updated together. The optimizer lives as long as the worker. With several workers,
-  // worker 0 prints on stderr who owns how many bytes (DescribeOwners in zero/flat_shards.h).
+  // worker 0 prints on stderr who owns how many bytes (DescribeOwners in zero/shard_ring.h).
   absl::StatusOr<TorchShardedOptimizer*> MakeOptimizer(const torch::nn::Module& model,
                                                        const ShardedOptimizerOptions& options);
   absl::StatusOr<TorchShardedOptimizer*> MakeOptimizer(const std::vector<NamedTensor>& parameters,

@@ -8,7 +8,6 @@
 
 #include "integrations/sight/chrome_trace.h"
 #include "tests/fuzz/check.h"
-#include "zero/flight_blame.h"
 #include "zero/flight_record.h"
 
 namespace ringzero {

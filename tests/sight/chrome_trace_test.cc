@@ -17,7 +17,7 @@
 #include "tests/p2p/temporary_folder.h"
 #include "tests/support/status_matchers.h"
 #include "tests/zero/toy_ring.h"
-#include "zero/trace_stream.h"
+#include "zero/flight_recorder.h"
 
 namespace ringzero {
 namespace {

@@ -23,9 +23,8 @@
 #include "sharding/schedule.h"
 #include "zero/gradient_norm.h"
 #include "zero/gradient_sum.h"
-#include "zero/loss_scale.h"
 #include "zero/optimizer.h"
-#include "zero/optimizer_state.h"
+#include "zero/precision.h"
 
 namespace ringzero {
 namespace {

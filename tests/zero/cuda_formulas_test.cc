@@ -54,14 +54,16 @@ TEST(CudaFormulasTest, RoundToWireAsReferenceDoes) {
   for (uint64_t bits = 0; bits < (uint64_t{1} << 32); bits += 0x1000) {
     for (const int64_t by : {-1, 0, 1}) {
       const float value = FloatOf(static_cast<uint32_t>(bits + by));
-      ASSERT_EQ(ToWire(WireType::kBf16, value), reference::ToWire(WireType::kBf16, value)) << value;
-      ASSERT_EQ(ToWire(WireType::kFp16, value), reference::ToWire(WireType::kFp16, value)) << value;
+      ASSERT_EQ(ToWire(ValueType::kBf16, value), reference::ToWire(ValueType::kBf16, value))
+          << value;
+      ASSERT_EQ(ToWire(ValueType::kFp16, value), reference::ToWire(ValueType::kFp16, value))
+          << value;
     }
   }
 }
 
 TEST(CudaFormulasTest, WidenAsReferenceDoes) {
-  for (const WireType type : {WireType::kBf16, WireType::kFp16}) {
+  for (const ValueType type : {ValueType::kBf16, ValueType::kFp16}) {
     for (uint32_t bits = 0; bits < 0x10000; ++bits) {
       const uint16_t value = static_cast<uint16_t>(bits);
       ASSERT_EQ(BitsOf(FromWire(type, value)), BitsOf(reference::FromWire(type, value))) << bits;
@@ -91,10 +93,12 @@ TEST(CudaFormulasTest, AddGradients) {
   const std::vector<float> gradient = MixedValues(5001, 6);
   const std::vector<uint16_t> narrow = NarrowValues(5001, 7);
   reference::AddPass(wanted.data(), gradient.data(), 5001);
-  reference::AddNarrowPass(WireType::kFp16, wide.data(), narrow.data(), 5001);
+  reference::AddNarrowPass(ValueType::kFp16, wide.data(), narrow.data(), 5001);
   DoAll(cuda::AddSpan{.sum = found.data(), .gradient = gradient.data(), .count = 5001});
-  DoAll(cuda::AddNarrowSpan{
-      .type = WireType::kFp16, .sum = wide_found.data(), .gradient = narrow.data(), .count = 5001});
+  DoAll(cuda::AddNarrowSpan{.type = ValueType::kFp16,
+                            .sum = wide_found.data(),
+                            .gradient = narrow.data(),
+                            .count = 5001});
   ExpectSame(wanted, found, "fp32");
   ExpectSame(wide, wide_found, "fp16");
 }
@@ -115,7 +119,7 @@ TEST(CudaFormulasTest, RoundByChanceAsReferenceDoes) {
                                         .out = found.data(),
                                         .count = count};
         DoAll(span);
-        ExpectSame(WireType::kBf16, wanted, found, "from " + std::to_string(first));
+        ExpectSame(ValueType::kBf16, wanted, found, "from " + std::to_string(first));
       }
     }
   }

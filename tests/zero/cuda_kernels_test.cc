@@ -101,7 +101,7 @@ TEST_F(CudaKernelsTest, SquaresOfEachBlock) {
 }
 
 TEST_F(CudaKernelsTest, BetweenFp32AndWireTypes) {
-  for (const WireType type : {WireType::kBf16, WireType::kFp16}) {
+  for (const ValueType type : {ValueType::kBf16, ValueType::kFp16}) {
     std::vector<float> wide(10001), wide_found(10001), sum = MixedValues(10001, 5), sum_found = sum;
     std::vector<uint16_t> narrow = NarrowValues(10001, 7), narrow_found(10001);
     const OnGpu narrows(narrow), narrows_found(narrow_found);
@@ -143,7 +143,7 @@ TEST_F(CudaKernelsTest, RoundsByChance) {
             absl::OkStatus());
   sums.CopyTo(found);
   reference::AddRoundedPass(key, 13, wanted.data(), gradient.data(), wanted.data(), 10001);
-  ExpectSame(WireType::kBf16, wanted, found, "rounded");
+  ExpectSame(ValueType::kBf16, wanted, found, "rounded");
 }
 
 TEST(CudaKernelErrorsTest, WithoutAGpuEveryPassSaysSo) {

@@ -6,7 +6,7 @@
 #include "sharding/verify.h"
 #include "tests/support/status_matchers.h"
 #include "tests/zero/toy_ring.h"
-#include "zero/optimizer_state.h"
+#include "zero/optimizer.h"
 
 namespace ringzero {
 namespace {

@@ -8,7 +8,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/zero/expect_toy_bits.h"
 #include "tests/zero/toy_ring.h"
-#include "zero/loss_scale.h"
+#include "zero/precision.h"
 
 namespace ringzero {
 namespace {

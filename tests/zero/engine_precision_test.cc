@@ -14,7 +14,7 @@
 #include "tests/zero/update_reference.h"
 #include "zero/gradient_sum.h"
 #include "zero/model_plan.h"
-#include "zero/optimizer_state.h"
+#include "zero/optimizer.h"
 #include "zero/update/kernels.h"
 
 namespace ringzero {
@@ -65,8 +65,8 @@ TEST(EnginePrecisionTest, CollectionsShowMasters) {
     RZ_ASSIGN(const ToyResult ring, RunToyRing(o, LocalTransports()));
     int narrow = 0;
     for (const float value : ring.parameters) {
-      narrow +=
-          reference::FromWire(WireType::kBf16, reference::ToWire(WireType::kBf16, value)) == value;
+      narrow += reference::FromWire(ValueType::kBf16, reference::ToWire(ValueType::kBf16, value)) ==
+                value;
     }
     EXPECT_LT(narrow, static_cast<int>(ring.parameters.size()));
   }

@@ -17,7 +17,6 @@
 #include "tests/sharding/event_rules.h"
 #include "tests/support/status_matchers.h"
 #include "tests/zero/toy_ring.h"
-#include "zero/flight_blame.h"
 #include "zero/flight_record.h"
 #include "zero/flight_recorder.h"
 

@@ -16,7 +16,6 @@
 #include "base/buffer.h"
 #include "tests/support/status_matchers.h"
 #include "zero/gradient_sum.h"
-#include "zero/optimizer_state.h"
 #include "zero/update/optimizer_options.h"
 
 namespace ringzero {

@@ -2,7 +2,6 @@
 #include "tests/zero/pass_cases.h"
 
 #include <gtest/gtest.h>
-#include <hwy/targets.h>
 
 #include <algorithm>
 #include <cmath>
@@ -32,8 +31,8 @@ void AddSgdSteps(SgdStep step, std::vector<UpdateStep>& steps) {
 
 }  // namespace
 
-bool IsNan(WireType type, uint16_t value) {
-  return (value & 0x7fff) > (type == WireType::kBf16 ? 0x7f80 : 0x7c00);
+bool IsNan(ValueType type, uint16_t value) {
+  return (value & 0x7fff) > (type == ValueType::kBf16 ? 0x7f80 : 0x7c00);
 }
 
 std::vector<UpdateStep> PassSteps(float divisor) {
@@ -52,10 +51,7 @@ std::vector<UpdateStep> PassSteps(float divisor) {
                                .clip = clip,
                                .keep = keep,
                                .weight_decay = decay,
-                               .beta1 = 0.9f,
-                               .one_minus_beta1 = 0.1f,
-                               .beta2 = 0.95f,
-                               .one_minus_beta2 = 0.05f,
+                               .betas = {0.9f, 0.1f, 0.95f, 0.05f},
                                .root_correction2 = 0.3f,
                                .epsilon = 1e-8f,
                                .step_size = 1e-3f});
@@ -67,10 +63,7 @@ std::vector<UpdateStep> PassSteps(float divisor) {
                                .divisor = divisor,
                                .clip = clip,
                                .weight_decay = decay,
-                               .beta1 = 0.9f,
-                               .one_minus_beta1 = 0.1f,
-                               .beta2 = 0.99f,
-                               .one_minus_beta2 = 0.01f,
+                               .betas = {0.9f, 0.1f, 0.99f, 0.01f},
                                .correction1 = 0.19f,
                                .correction2 = 0.03f,
                                .epsilon = 1e-6f});
@@ -81,10 +74,7 @@ std::vector<UpdateStep> PassSteps(float divisor) {
     steps.push_back(LionStep{.divisor = divisor,
                              .clip = clip,
                              .keep = 0.99f,
-                             .beta1 = 0.9f,
-                             .one_minus_beta1 = 0.1f,
-                             .beta2 = 0.99f,
-                             .one_minus_beta2 = 0.01f,
+                             .betas = {0.9f, 0.1f, 0.99f, 0.01f},
                              .rate = 1e-3f,
                              .least = least});
   }
@@ -103,7 +93,7 @@ std::vector<PassCase> PassCases(const std::vector<int64_t>& counts) {
   std::vector<UpdateStep> steps = PassSteps(8);
   for (const UpdateStep& step : PassSteps(6)) steps.push_back(step);
   for (const UpdateStep& step : steps) {
-    for (const WireType wire : {WireType::kNone, WireType::kBf16, WireType::kFp16}) {
+    for (const ValueType wire : {ValueType::kFp32, ValueType::kBf16, ValueType::kFp16}) {
       for (const Place place : {Place::kOwn, Place::kInPlace}) {
         for (const int64_t count : counts) cases.push_back({step, wire, place, count});
       }
@@ -191,7 +181,7 @@ void ExpectSame(const std::vector<float>& wanted, const std::vector<float>& foun
   }
 }
 
-void ExpectSame(WireType type, const std::vector<uint16_t>& wanted,
+void ExpectSame(ValueType type, const std::vector<uint16_t>& wanted,
                 const std::vector<uint16_t>& found, const std::string& what) {
   ASSERT_EQ(wanted.size(), found.size());
   for (size_t i = 0; i < wanted.size(); ++i) {
@@ -208,24 +198,6 @@ void ExpectSame(const PassMemory& wanted, const PassMemory& found) {
   ExpectSame(wanted.first, found.first, what + ", first");
   ExpectSame(wanted.second, found.second, what + ", second");
   ExpectSame(wanted.of.wire_type, wanted.wire, found.wire, what + ", wire");
-}
-
-std::vector<int64_t> KernelTargets() {
-  std::vector<int64_t> targets;
-  for (int64_t left = hwy::SupportedTargets(); left != 0; left &= left - 1) {
-    const int64_t target = left & -left;
-    hwy::SetSupportedTargetsForTest(target);
-    if (std::string(KernelTarget()) == hwy::TargetName(target)) targets.push_back(target);
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  return targets;
-}
-
-void TargetsTest::SetUp() { hwy::SetSupportedTargetsForTest(GetParam()); }
-void TargetsTest::TearDown() { hwy::SetSupportedTargetsForTest(0); }
-
-std::string NameOfTarget(const testing::TestParamInfo<int64_t>& info) {
-  return hwy::TargetName(info.param);
 }
 
 }  // namespace ringzero

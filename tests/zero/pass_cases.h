@@ -10,8 +10,6 @@
 #ifndef RINGZERO_TESTS_ZERO_PASS_CASES_H_
 #define RINGZERO_TESTS_ZERO_PASS_CASES_H_
 
-#include <gtest/gtest.h>
-
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -25,7 +23,7 @@ enum class Place { kOwn, kInPlace };
 
 struct PassCase {
   UpdateStep step;
-  WireType wire_type = WireType::kNone;
+  ValueType wire_type = ValueType::kFp32;
   Place place = Place::kOwn;
   int64_t count = 0;
 
@@ -63,24 +61,13 @@ struct SquaresCase {
   std::vector<double> lanes;
 };
 
-bool IsNan(WireType type, uint16_t value);
+bool IsNan(ValueType type, uint16_t value);
 // The same bits; a NaN for a NaN, as which one it is is left open to a processor.
 void ExpectSame(const std::vector<float>& wanted, const std::vector<float>& found,
                 const std::string& what);
-void ExpectSame(WireType type, const std::vector<uint16_t>& wanted,
+void ExpectSame(ValueType type, const std::vector<uint16_t>& wanted,
                 const std::vector<uint16_t>& found, const std::string& what);
 void ExpectSame(const PassMemory& wanted, const PassMemory& found);
-
-// The instruction sets for which kernels are compiled and that this processor has.
-std::vector<int64_t> KernelTargets();
-// A case for each of them: INSTANTIATE_TEST_SUITE_P(All, Suite, testing::ValuesIn(KernelTargets()),
-// NameOfTarget).
-class TargetsTest : public testing::TestWithParam<int64_t> {
- protected:
-  void SetUp() override;
-  void TearDown() override;
-};
-std::string NameOfTarget(const testing::TestParamInfo<int64_t>& info);
 
 }  // namespace ringzero
 

@@ -12,7 +12,6 @@
 #include "tests/support/status_matchers.h"
 #include "zero/gradient_sum.h"
 #include "zero/optimizer.h"
-#include "zero/optimizer_state.h"
 #include "zero/update/optimizer_options.h"
 
 namespace ringzero {

@@ -1,7 +1,5 @@
 // What shm really backs by memory while engines run is what the certificate says of it: states and
 // pools.
-#include "zero/pool_memory.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +15,8 @@
 #include "sharding/verify.h"
 #include "tests/support/status_matchers.h"
 #include "tests/zero/toy_ring.h"
-#include "zero/optimizer_state.h"
+#include "zero/optimizer.h"
+#include "zero/transport_needs.h"
 
 namespace ringzero {
 namespace {

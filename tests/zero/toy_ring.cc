@@ -17,10 +17,10 @@
 #include "sharding/schedule.h"
 #include "sharding/verify.h"
 #include "tests/zero/update_reference.h"
+#include "zero/flight_recorder.h"
 #include "zero/gradient_sum.h"
-#include "zero/loss_scale.h"
-#include "zero/optimizer_state.h"
-#include "zero/trace_stream.h"
+#include "zero/optimizer.h"
+#include "zero/precision.h"
 #include "zero/transport_needs.h"
 #include "zero/update/kernels.h"
 
@@ -72,7 +72,7 @@ std::vector<float> Wide(const std::byte* from, ValueType type, int64_t count) {
     if (type == ValueType::kFp32) {
       values[i] = reinterpret_cast<const float*>(from)[i];
     } else {
-      values[i] = reference::FromWire(WireTypeOf(type), reinterpret_cast<const uint16_t*>(from)[i]);
+      values[i] = reference::FromWire(type, reinterpret_cast<const uint16_t*>(from)[i]);
     }
   }
   return values;
@@ -80,7 +80,7 @@ std::vector<float> Wide(const std::byte* from, ValueType type, int64_t count) {
 
 float Rounded(ValueType type, float value) {
   if (type == ValueType::kFp32) return value;
-  return reference::FromWire(WireTypeOf(type), reference::ToWire(WireTypeOf(type), value));
+  return reference::FromWire(type, reference::ToWire(type, value));
 }
 
 const float* Values(const SharedBuffer& buffer) {
@@ -170,7 +170,7 @@ class ToyWorker {
     if (type == ValueType::kFp32) return {0, gradient->data(), gradient, type};
     auto narrow = std::make_shared<std::vector<uint16_t>>();
     for (const float value : *gradient) {
-      narrow->push_back(reference::ToWire(WireTypeOf(type), value));
+      narrow->push_back(reference::ToWire(type, value));
     }
     return {0, narrow->data(), narrow, type};
   }
@@ -346,7 +346,7 @@ void SetBeginning(const ToyOptions& options, const ToyState& first, EngineOption
                                                 : first.next_guess[j.value];
     if (wire == ValueType::kFp32) return Fill(from, values);
     std::vector<uint16_t> narrow;
-    for (const float value : from) narrow.push_back(reference::ToWire(WireTypeOf(wire), value));
+    for (const float value : from) narrow.push_back(reference::ToWire(wire, value));
     return Fill(narrow, values);
   };
   engine.beginning.norm = first.norm;
@@ -613,13 +613,13 @@ ToyResult RunToyReference(const ToyOptions& o, ToyState* first) {
         }
         if (precision.sums == ValueType::kBf16) {
           std::vector<uint16_t> narrow(o.width);
-          for (int i = 0; i < o.width; ++i) narrow[i] = reference::ToWire(WireType::kBf16, sum[i]);
+          for (int i = 0; i < o.width; ++i) narrow[i] = reference::ToWire(ValueType::kBf16, sum[i]);
           const uint64_t name = HashName("s" + std::to_string(j) + ".used");
           const RoundingKey key{MixKeys({kSeed, HashName("sum"), name}),
                                 (uint64_t(t) << 32) + uint64_t(m)};
           reference::AddRoundedPass(key, 0, m == 0 ? nullptr : narrow.data(), gradient.data(),
                                     narrow.data(), o.width);
-          reference::WidenPass(WireType::kBf16, narrow.data(), sum, o.width);
+          reference::WidenPass(ValueType::kBf16, narrow.data(), sum, o.width);
         } else {
           for (int i = 0; i < o.width; ++i) sum[i] = m == 0 ? gradient[i] : sum[i] + gradient[i];
         }

@@ -18,8 +18,8 @@
 #include "tests/p2p/transports.h"
 #include "zero/engine.h"
 #include "zero/flight_record.h"
-#include "zero/loss_scale.h"
 #include "zero/optimizer.h"
+#include "zero/precision.h"
 
 namespace ringzero {
 

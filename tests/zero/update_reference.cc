@@ -62,7 +62,7 @@ void Write(const UpdateSpan& span, int64_t i, float value) {
   if (span.predicted != nullptr) {
     span.predicted[i] = std::fma(span.momentum, value - before, value);
   }
-  if (span.wire_type != WireType::kNone) span.wire[i] = ToWire(span.wire_type, value);
+  if (span.wire_type != ValueType::kFp32) span.wire[i] = ToWire(span.wire_type, value);
 }
 
 void Update(const SgdStep& step, const UpdateSpan& span) {
@@ -85,8 +85,8 @@ void Update(const AdamStep& step, const UpdateSpan& span) {
     const float theta = span.theta[i] * step.keep;
     float g = span.sum[i] / step.divisor * step.clip;
     if (step.weight_decay != 0) g = std::fma(step.weight_decay, span.theta[i], g);
-    const float m = std::fma(step.one_minus_beta1, g, span.first[i] * step.beta1);
-    const float v = std::fma(step.one_minus_beta2 * g, g, span.second[i] * step.beta2);
+    const float m = std::fma(step.betas.one_minus_beta1, g, span.first[i] * step.betas.beta1);
+    const float v = std::fma(step.betas.one_minus_beta2 * g, g, span.second[i] * step.betas.beta2);
     span.first[i] = m;
     span.second[i] = v;
     const float denominator = std::sqrt(v) / step.root_correction2 + step.epsilon;
@@ -98,10 +98,10 @@ void Update(const LionStep& step, const UpdateSpan& span) {
   for (int64_t i = 0; i < span.count; ++i) {
     const float g = span.sum[i] / step.divisor * step.clip;
     const float m = span.first[i];
-    const float direction = std::fma(step.one_minus_beta1, g, m * step.beta1);
+    const float direction = std::fma(step.betas.one_minus_beta1, g, m * step.betas.beta1);
     const bool moves = std::abs(direction) >= step.least;
     const float moved = moves ? std::copysign(step.rate, direction) : direction;
-    span.first[i] = std::fma(step.one_minus_beta2, g, m * step.beta2);
+    span.first[i] = std::fma(step.betas.one_minus_beta2, g, m * step.betas.beta2);
     Write(span, i, span.theta[i] * step.keep - moved);
   }
 }
@@ -121,8 +121,9 @@ void Update(const LambStep& step, const UpdateSpan& span) {
   for (int64_t i = 0; i < span.count; ++i) {
     if (step.takes_gradient) {
       const float g = span.sum[i] / step.divisor * step.clip;
-      span.first[i] = std::fma(step.one_minus_beta1, g, span.first[i] * step.beta1);
-      span.second[i] = std::fma(step.one_minus_beta2 * g, g, span.second[i] * step.beta2);
+      span.first[i] = std::fma(step.betas.one_minus_beta1, g, span.first[i] * step.betas.beta1);
+      span.second[i] =
+          std::fma(step.betas.one_minus_beta2 * g, g, span.second[i] * step.betas.beta2);
     }
     const float m = span.first[i] / step.correction1;
     const float v = span.second[i] / step.correction2;
@@ -147,12 +148,12 @@ void Update(const MoveStep& step, const UpdateSpan& span) {
 
 }  // namespace
 
-uint16_t ToWire(WireType type, float value) {
-  return type == WireType::kBf16 ? ToBf16(BitsOf(value)) : ToFp16(BitsOf(value));
+uint16_t ToWire(ValueType type, float value) {
+  return type == ValueType::kBf16 ? ToBf16(BitsOf(value)) : ToFp16(BitsOf(value));
 }
 
-float FromWire(WireType type, uint16_t value) {
-  return type == WireType::kBf16 ? FromBits(uint32_t{value} << 16) : FromFp16(value);
+float FromWire(ValueType type, uint16_t value) {
+  return type == ValueType::kBf16 ? FromBits(uint32_t{value} << 16) : FromFp16(value);
 }
 
 void UpdatePass(const UpdateStep& step, const UpdateSpan& span) {
@@ -170,15 +171,15 @@ void SquaresPass(const float* values, int64_t count, double* lanes) {
   }
 }
 
-void WidenPass(WireType type, const uint16_t* values, float* out, int64_t count) {
+void WidenPass(ValueType type, const uint16_t* values, float* out, int64_t count) {
   for (int64_t i = 0; i < count; ++i) out[i] = FromWire(type, values[i]);
 }
 
-void NarrowPass(WireType type, const float* values, uint16_t* out, int64_t count) {
+void NarrowPass(ValueType type, const float* values, uint16_t* out, int64_t count) {
   for (int64_t i = 0; i < count; ++i) out[i] = ToWire(type, values[i]);
 }
 
-void AddNarrowPass(WireType type, float* sum, const uint16_t* values, int64_t count) {
+void AddNarrowPass(ValueType type, float* sum, const uint16_t* values, int64_t count) {
   for (int64_t i = 0; i < count; ++i) sum[i] += FromWire(type, values[i]);
 }
 
@@ -186,7 +187,7 @@ void AddRoundedPass(const RoundingKey& key, int64_t first, const uint16_t* sum,
                     const float* gradient, uint16_t* out, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     const float value =
-        sum == nullptr ? gradient[i] : FromWire(WireType::kBf16, sum[i]) + gradient[i];
+        sum == nullptr ? gradient[i] : FromWire(ValueType::kBf16, sum[i]) + gradient[i];
     const uint32_t bits = BitsOf(value);
     const uint32_t random = RandomBits(key, static_cast<uint64_t>(first + i));
     out[i] = static_cast<uint16_t>(std::isnan(value) ? (bits >> 16) | 0x40 : (bits + random) >> 16);

@@ -1,6 +1,5 @@
-// The passes of kernels.h and the products of matrix_kernels.h as plain loops, a value at a time:
-// what the kernels are held against, and the shortest way to read what an update computes. They share
-// no text with the kernels.
+// The passes of kernels.h as plain loops, a value at a time: what the kernels are held against, and
+// the shortest way to read what an update computes. They share no text with the kernels.
 //
 //   reference::UpdatePass(step, span);   // the same bits as UpdatePass(step, span)
 #ifndef RINGZERO_TESTS_ZERO_UPDATE_REFERENCE_H_
@@ -9,7 +8,6 @@
 #include <cstdint>
 
 #include "zero/update/kernels.h"
-#include "zero/update/matrix_kernels.h"
 
 namespace ringzero::reference {
 
@@ -18,11 +16,11 @@ void AddPass(float* sum, const float* gradient, int64_t count);
 void SquaresPass(const float* values, int64_t count, double* lanes);
 
 // One value in a wire type, rounded to nearest, ties to even; NaN stays NaN.
-uint16_t ToWire(WireType type, float value);
-float FromWire(WireType type, uint16_t value);
-void WidenPass(WireType type, const uint16_t* values, float* out, int64_t count);
-void NarrowPass(WireType type, const float* values, uint16_t* out, int64_t count);
-void AddNarrowPass(WireType type, float* sum, const uint16_t* values, int64_t count);
+uint16_t ToWire(ValueType type, float value);
+float FromWire(ValueType type, uint16_t value);
+void WidenPass(ValueType type, const uint16_t* values, float* out, int64_t count);
+void NarrowPass(ValueType type, const float* values, uint16_t* out, int64_t count);
+void AddNarrowPass(ValueType type, float* sum, const uint16_t* values, int64_t count);
 void AddRoundedPass(const RoundingKey& key, int64_t first, const uint16_t* sum,
                     const float* gradient, uint16_t* out, int64_t count);
 

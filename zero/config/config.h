@@ -152,8 +152,9 @@ struct Config {
 
   std::string Print() const { return keys.Print(); }
   // For a fault found later (a model that does not fit its data): file, line, key, message.
-  absl::Status Error(absl::string_view path, absl::string_view message) const {
-    return keys.Error(path, message);
+  template <typename... Parts>
+  absl::Status Error(absl::string_view path, const Parts&... message) const {
+    return keys.Error(path, message...);
   }
 };
 
@@ -165,12 +166,6 @@ struct CheckedConfig {
   Verdict verdict() const;
   // All errors, a line each; OK when there is none.
   absl::Status status() const;
-};
-
-struct ConfigSource {
-  std::string file;                      // its name in errors
-  std::vector<std::string> overrides;    // --set KEY.PATH=VALUE (config.cc)
-  std::vector<std::string> environment;  // overrides, too, from what a launcher says
 };
 
 CheckedConfig CheckConfig(absl::string_view text, const ConfigSource& source);

@@ -2,7 +2,7 @@
 //
 //   const KeySpec* key = FindKey("cyclic.slack");   // key->type, key->default_json, key->meaning
 //   FindKey("cyclic.slak");                         // null
-//   NearestKey("cyclic.slak");                      // the key of "cyclic.slack"
+//   UnknownKey("cyclic.slak", "slak");              // …; the nearest known one is cyclic.slack
 //   FindForeignName("max_steps");                   // HuggingFace's word for "iterations"
 //   absl::StatusOr<JsonValue> slack = ConvertValue(value, *key);
 //
@@ -99,10 +99,6 @@ std::span<const KeySpec> AllKeys();
 // The key at `path`, by its name or its other name. If several keys share the path: the key for
 // `section_type`, otherwise the first. Null: unknown.
 const KeySpec* FindKey(absl::string_view path, absl::string_view section_type = "");
-
-// The known key that `path` most likely meant: few edits of the name, its first words, or its words
-// in another order, preferably in the same section. Null for names that resemble none.
-const KeySpec* NearestKey(absl::string_view path);
 
 // A name of another program, and what to write here instead.
 struct ForeignName {

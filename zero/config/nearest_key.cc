@@ -81,8 +81,8 @@ int Distance(absl::string_view given, absl::string_view known, int most_edits, b
   return std::min(distance, whole + *apart * kWordApart + edits);
 }
 
-}  // namespace
-
+// The known key that `path` most likely meant: few edits of the name, its first words, or its words
+// in another order, preferably in the same section. Null for names that resemble none.
 const KeySpec* NearestKey(absl::string_view path) {
   const absl::string_view name = LastName(path);
   const absl::string_view parent =
@@ -115,6 +115,8 @@ const KeySpec* NearestKey(absl::string_view path) {
   }
   return best;
 }
+
+}  // namespace
 
 const ForeignName* FindForeignName(absl::string_view path) {
   const std::string plain = absl::StrReplaceAll(absl::AsciiStrToLower(path), {{"-", "_"}});

@@ -1,23 +1,28 @@
-// The check of each key by itself: is it known, has it a meaning here, is its value right? Then
-// defaults; findings as lines, none of which grows without bound; and printing.
+// The file with what --set replaces in it: the options are parsed, then what they replace is dropped,
+// then their values are written. The check of each key by itself: is it known, has it a meaning here,
+// is its value right? Then defaults; findings as lines, none of which grows without bound; and
+// printing.
 #include "zero/config/resolve.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "base/texts.h"
 #include "zero/config/keys.h"
-#include "zero/config/steps.h"
 
 namespace ringzero {
 namespace {
 
 constexpr size_t kMaxLine = 1000;  // bytes
 constexpr size_t kMaxFindings = 1000;
+constexpr size_t kMaxShownOverride = 200;  // bytes of one in messages
 
 using Kind = Finding::Kind;
 
@@ -25,6 +30,125 @@ constexpr absl::string_view kBf16 = "bf16";
 constexpr absl::string_view kZero = "zero_optimization";
 constexpr absl::string_view kStage = "zero_optimization.stage";
 constexpr absl::string_view kOffloadedParameters = "zero_optimization.offload_param";
+
+struct Override {
+  std::string path;
+  JsonValue value;
+};
+
+void SetPlace(JsonValue& value, const Place& place, Origin origin) {
+  value.place = place;
+  value.origin = origin;
+  for (JsonValue& child : value.children) SetPlace(child, place, origin);
+}
+
+// The option as messages show it. Short, because each value that the option gives keeps it.
+std::string Shown(absl::string_view text) {
+  if (text.size() <= kMaxShownOverride) return std::string(text);
+  const absl::string_view shown = text.substr(0, kMaxShownOverride);
+  return absl::StrCat(shown.substr(0, WholeUtf8(shown)), "...");
+}
+
+absl::StatusOr<Override> ParseOverride(const std::string& text, Origin origin) {
+  const size_t equals = text.find('=');
+  const Place place = {.text = origin == Origin::kEnvironment
+                                   ? absl::StrCat("environment (", Shown(text), ")")
+                                   : absl::StrCat("--set ", Shown(text))};
+  const auto error = [&](absl::string_view message) {
+    return InvalidArgument(place.text, ": ", message);
+  };
+  if (equals == std::string::npos || equals == 0) {
+    return error("wanted KEY.PATH=VALUE, as in --set cyclic.rule=dp");
+  }
+  Override result{.path = text.substr(0, equals), .value = {}};
+  const std::vector<absl::string_view> names = absl::StrSplit(result.path, '.');
+  if (names.size() > size_t{kMaxJsonDepth}) {
+    return error(absl::StrCat("more than ", kMaxJsonDepth, " levels"));
+  }
+  for (const absl::string_view name : names) {
+    if (name.empty()) return error("an empty key");
+  }
+  const std::string value = text.substr(equals + 1);
+  const absl::StatusOr<JsonValue> json = ReadJson(value, "value");
+  result.value = json.ok() ? *json : JsonValue::String(value);
+  SetPlace(result.value, place, origin);
+  return result;
+}
+
+void Drop(JsonValue& object, absl::string_view key) {
+  std::erase_if(object.children, [&](const JsonValue& child) { return child.key == key; });
+}
+
+// Drops from `object` (at `path`) what does not belong to `type`. Unknown keys stay: the check
+// reports them.
+void DropOtherTypes(JsonValue& object, const std::string& path, absl::string_view type) {
+  std::erase_if(object.children, [&](const JsonValue& child) {
+    const KeySpec* key = FindKey(absl::StrCat(path, ".", child.key), type);
+    return key != nullptr && !BelongsTo(*key, type);
+  });
+  for (JsonValue& child : object.children) {
+    if (child.is_object()) DropOtherTypes(child, absl::StrCat(path, ".", child.key), type);
+  }
+}
+
+absl::Status Write(const Override& change, JsonValue& root) {
+  JsonValue* at = &root;
+  const std::vector<std::string> names = absl::StrSplit(change.path, '.');
+  std::string path;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (!at->is_object()) {
+      return InvalidArgument(change.value.place.text, ": ", path, " is ", Describe(*at),
+                             " and has no keys");
+    }
+    path = Join(path, names[i]);
+    JsonValue* next = at->Find(names[i]);
+    if (next == nullptr) {
+      at->children.push_back(change.value.With({.kind = JsonValue::Kind::kObject}));
+      at->children.back().key = names[i];
+      next = &at->children.back();
+    }
+    at = next;
+  }
+  *at = change.value;
+  at->key = names.back();
+  return absl::OkStatus();
+}
+
+// --set KEY.PATH=VALUE: VALUE is JSON where it parses as JSON, else a string. `X.type=…` replaces
+// section X: keys that do not belong to the new type are dropped, unless they are set too.
+// `iterations=…` drops `epochs` and the other way round. The order of the overrides does not
+// matter, but of two for one key the last wins.
+absl::Status ApplyOverrides(const std::vector<std::string>& overrides, Origin origin,
+                            JsonValue& root) {
+  std::vector<Override> changes;
+  for (const std::string& text : overrides) {
+    RZ_ASSIGN_OR_RETURN(Override change, ParseOverride(text, origin));
+    std::erase_if(changes, [&](const Override& earlier) { return earlier.path == change.path; });
+    changes.push_back(std::move(change));
+  }
+  for (const Override& change : changes) {
+    if (change.path == "iterations") Drop(root, "epochs");
+    if (change.path == "epochs") Drop(root, "iterations");
+    const auto [section, name] = SplitOnce(change.path, ".");
+    if (name != "type" || change.value.kind != JsonValue::Kind::kString) continue;
+    if (JsonValue* object = root.Find(section); object != nullptr && object->is_object()) {
+      DropOtherTypes(*object, std::string(section), change.value.text);
+    }
+  }
+  // Whole sections before their keys, so that the order of the options does not matter.
+  std::ranges::stable_sort(
+      changes, {}, [](const Override& change) { return std::ranges::count(change.path, '.'); });
+  for (const Override& change : changes) RZ_RETURN_IF_ERROR(Write(change, root));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<JsonValue> ReadSource(absl::string_view text, const ConfigSource& source) {
+  RZ_ASSIGN_OR_RETURN(JsonValue root, ReadHjson(text, source.file));
+  if (!root.is_object()) return root;  // the file is to blame, not what is set in it
+  RZ_RETURN_IF_ERROR(ApplyOverrides(source.overrides, Origin::kCommandLine, root));
+  RZ_RETURN_IF_ERROR(ApplyOverrides(source.environment, Origin::kEnvironment, root));
+  return root;
+}
 
 // The canonical "type" of a path's section, or empty when it has none.
 std::string SectionType(const ResolvedKeys& keys, absl::string_view path) {
@@ -44,14 +168,9 @@ bool IsPresent(const KeySpec& key, const ResolvedKeys& keys) {
 class Resolver {
  public:
   Resolver(const JsonValue& root, const std::string& file, Findings& findings)
-      : root_(root), file_(file), findings_(findings), keys_(file) {}
+      : root_(root), findings_(findings), keys_(file) {}
 
   ResolvedKeys Run() {
-    if (!root_.is_object()) {
-      findings_.Add(Kind::kError, root_.place, "",
-                    absl::StrCat("wanted an object at the top, found ", Describe(root_)));
-      return std::move(keys_);
-    }
     CheckObject(root_, "", Voice::kAloud);
     CheckRequired();
     return std::move(keys_);
@@ -61,9 +180,9 @@ class Resolver {
   // Inside of a section that does nothing here, one line for the section is enough.
   enum class Voice { kAloud, kSilent };
 
-  Finding* Add(Kind kind, const JsonValue& value, absl::string_view path,
-               absl::string_view message) {
-    return findings_.Add(kind, value.place, absl::Utf8SafeCEscape(path), message);
+  template <typename... Parts>
+  Finding* Add(Kind kind, const JsonValue& value, absl::string_view path, const Parts&... message) {
+    return findings_.Add(kind, value.place, absl::Utf8SafeCEscape(path), absl::StrCat(message...));
   }
 
   std::string TypeOf(absl::string_view path) const { return SectionType(keys_, path); }
@@ -101,13 +220,12 @@ class Resolver {
     if (key == nullptr) return AddUnknown(value, given);
     if (key->state == KeyState::kRemoved) {
       const absl::string_view by = key->section() == "cyclic" ? "; " : " from DeepSpeed; ";
-      return (void)Add(Kind::kError, value, given, absl::StrCat("removed", by, key->why));
+      return (void)Add(Kind::kError, value, given, "removed", by, key->why);
     }
     if (!key->types.empty() && !BelongsTo(*key, TypeOf(key->path))) {
       if (TypeIsMissing(key->path)) return;
-      Add(Kind::kError, value, given,
-          absl::StrCat("has no meaning for ", key->section(), ".type ", TypeOf(key->path),
-                       ", only for ", OneOf(TypesOf(key->path))));
+      Add(Kind::kError, value, given, "has no meaning for ", key->section(), ".type ",
+          TypeOf(key->path), ", only for ", OneOf(TypesOf(key->path)));
       return;
     }
     if (key->name() == "*") {  // its type is not built: the line of the type says so
@@ -143,7 +261,7 @@ class Resolver {
                                                       : Kind::kNote;
     const std::string idle = absl::StrCat("does nothing here: ", key.why);
     if (IsAuto(value) && TakesAuto(key)) {
-      Finding* said = Add(kind, value, key.path, absl::StrCat(idle, "; \"auto\" needs no value"));
+      Finding* said = Add(kind, value, key.path, idle, "; \"auto\" needs no value");
       if (said != nullptr) said->is_auto = true;
       return keys_.Set(key.path, value, value.origin);
     }
@@ -157,7 +275,7 @@ class Resolver {
   bool IsFirst(const JsonValue& value, const std::string& given, const KeySpec& key) {
     const auto [at, fresh] = names_.emplace(key.path, given);
     if (fresh) return true;
-    Add(Kind::kError, value, given, absl::StrCat("is ", at->second, ", which is given, too"));
+    Add(Kind::kError, value, given, "is ", at->second, ", which is given, too");
     return false;
   }
 
@@ -170,7 +288,7 @@ class Resolver {
     const absl::StatusOr<JsonValue> on = ConvertValue(value, key);
     if (!IsFirst(value, key.path, now) || IsNull(value)) return;
     if (!on.ok()) return (void)Add(Kind::kError, value, key.path, on.status().message());
-    Add(Kind::kNote, value, key.path, absl::StrCat("an old word for ", now.path));
+    Add(Kind::kNote, value, key.path, "an old word for ", now.path);
     JsonValue device = value;
     device.kind = JsonValue::Kind::kString;
     device.key = "device";
@@ -232,10 +350,9 @@ class Resolver {
   // A section may be another program's name for one value ("bf16": true): the error says so.
   void WrongType(const JsonValue& value, const KeySpec& key) {
     const ForeignName* foreign = FindForeignName(key.path);
-    Add(Kind::kError, value, key.path,
-        absl::StrCat("wanted ", key.is_list ? "a list of objects" : Describe(key.type), ", found ",
-                     Describe(value),
-                     foreign == nullptr ? "" : absl::StrCat("; ", ToString(*foreign))));
+    Add(Kind::kError, value, key.path, "wanted ",
+        key.is_list ? "a list of objects" : Describe(key.type), ", found ", Describe(value),
+        foreign == nullptr ? "" : absl::StrCat("; ", ToString(*foreign)));
   }
 
   void SetValue(const JsonValue& value, const KeySpec& key, Voice voice) {
@@ -253,10 +370,9 @@ class Resolver {
 
   void CheckBuilt(const JsonValue& value, const JsonValue& converted, const KeySpec& key) {
     if (IsBuilt(converted, key)) return;
-    Add(key.outside ? Kind::kOutside : Kind::kNotBuilt, value, key.path,
-        absl::StrCat(WriteJson(converted),
-                     key.outside ? " is outside of this engine" : " is not built yet", ", only ",
-                     OneOf(key.built)));
+    Add(key.outside ? Kind::kOutside : Kind::kNotBuilt, value, key.path, WriteJson(converted),
+        key.outside ? " is outside of this engine" : " is not built yet", ", only ",
+        OneOf(key.built));
   }
 
   void CheckRequired() {
@@ -272,7 +388,6 @@ class Resolver {
   }
 
   const JsonValue& root_;
-  const std::string& file_;
   Findings& findings_;
   ResolvedKeys keys_;
   std::map<std::string, std::string> names_;  // by path: the name under which it was given
@@ -354,10 +469,6 @@ Place ResolvedKeys::PlaceOf(absl::string_view path) const {
   return {.text = file_};
 }
 
-absl::Status ResolvedKeys::Error(absl::string_view path, absl::string_view message) const {
-  return InvalidArgument(PlaceOf(path).text, ": ", path, ": ", message);
-}
-
 std::string ResolvedKeys::Print() const {
   std::string out = "{\n";
   PrintSection("", 1, out);
@@ -412,8 +523,20 @@ void ResolvedKeys::PrintSection(absl::string_view parent, int depth, std::string
   }
 }
 
-ResolvedKeys ResolveKeys(const JsonValue& root, const std::string& file, Findings& findings) {
-  return Resolver(root, file, findings).Run();
+ResolvedKeys ResolveKeys(absl::string_view text, const ConfigSource& source, Findings& findings) {
+  ResolvedKeys keys(source.file);
+  const absl::StatusOr<JsonValue> root = ReadSource(text, source);
+  if (!root.ok()) {
+    findings.Add(Kind::kError, {}, "", root.status().message());
+  } else if (!root->is_object()) {
+    findings.Add(Kind::kError, root->place, "",
+                 absl::StrCat("wanted an object at the top, found ", Describe(*root)));
+  } else {
+    keys = Resolver(*root, source.file, findings).Run();
+    ApplyRules(keys, findings);
+    findings.Sort();
+  }
+  return keys;
 }
 
 void FillDefaults(ResolvedKeys& keys) {

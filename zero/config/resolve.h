@@ -1,8 +1,7 @@
 // A configuration's values by path, and what a check of them has found.
 //
 //   Findings findings;
-//   ResolvedKeys keys = ResolveKeys(root, "gpt.json", findings);
-//   FillDefaults(keys);
+//   ResolvedKeys keys = ResolveKeys(text, {.file = "gpt.json"}, findings);
 //   keys.Integer("cyclic.slack");      // 1
 //   keys.origin("cyclic.slack");       // Origin::kDefault
 //   findings.all().front().line;       // "gpt.json:3: fp16.enabled: wanted true or false, found 2"
@@ -18,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "base/status.h"
 #include "zero/config/json_value.h"
 
 namespace ringzero {
@@ -106,8 +106,11 @@ class ResolvedKeys {
   void Silence(absl::string_view path) { silent_.emplace(path); }
   bool IsSilent(absl::string_view path) const { return silent_.contains(path); }
 
-  // InvalidArgument: the place where `path` was given, its name and `message`.
-  absl::Status Error(absl::string_view path, absl::string_view message) const;
+  // InvalidArgument: the place where `path` was given, its name and the message.
+  template <typename... Parts>
+  absl::Status Error(absl::string_view path, const Parts&... message) const {
+    return InvalidArgument(PlaceOf(path).text, ": ", path, ": ", message...);
+  }
   // Where `path` was given, or the file when it was not.
   Place PlaceOf(absl::string_view path) const;
 
@@ -127,6 +130,23 @@ class ResolvedKeys {
   std::map<std::string, Place, std::less<>> nulls_;
   std::set<std::string, std::less<>> silent_;
 };
+
+struct ConfigSource {
+  std::string file;                      // its name in errors
+  std::vector<std::string> overrides;    // --set KEY.PATH=VALUE (resolve.cc)
+  std::vector<std::string> environment;  // overrides, too, from what a launcher says
+};
+
+// Reads `text` and checks what is given against the registry, each key by itself, then by the rules
+// over several keys. Findings begin with the place: "gpt.json:12: " or "--set cyclic.slack=x: ".
+// Finds all errors, not only the first; a wrong key then has no value.
+ResolvedKeys ResolveKeys(absl::string_view text, const ConfigSource& source, Findings& findings);
+
+// Gives the other keys their defaults.
+void FillDefaults(ResolvedKeys& keys);
+
+// Defaults, contradictions, "auto", the batch triple (if workers are not given: for any number).
+void ApplyRules(ResolvedKeys& keys, Findings& findings);
 
 }  // namespace ringzero
 

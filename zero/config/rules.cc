@@ -11,8 +11,9 @@
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "zero/config/config.h"
 #include "zero/config/keys.h"
-#include "zero/config/steps.h"
+#include "zero/config/resolve.h"
 
 namespace ringzero {
 namespace {
@@ -42,14 +43,17 @@ class Rules {
   }
 
  private:
-  void Add(Kind kind, absl::string_view path, absl::string_view message) {
-    findings_.Add(kind, keys_.PlaceOf(path), path, message);
+  template <typename... Parts>
+  void Add(Kind kind, absl::string_view path, const Parts&... message) {
+    findings_.Add(kind, keys_.PlaceOf(path), path, absl::StrCat(message...));
   }
-  void ErrorIf(bool wrong, absl::string_view path, absl::string_view message) {
-    if (wrong) Add(Kind::kError, path, message);
+  template <typename... Parts>
+  void ErrorIf(bool wrong, absl::string_view path, const Parts&... message) {
+    if (wrong) Add(Kind::kError, path, message...);
   }
-  void NoteIf(bool so, absl::string_view path, absl::string_view message) {
-    if (so) Add(Kind::kNote, path, message);
+  template <typename... Parts>
+  void NoteIf(bool so, absl::string_view path, const Parts&... message) {
+    if (so) Add(Kind::kNote, path, message...);
   }
   bool IsFalse(absl::string_view path) const {
     return keys_.Has(path) && keys_.Json(path).kind == JsonValue::Kind::kBool && !keys_.Bool(path);
@@ -123,8 +127,8 @@ class Rules {
     const bool torch = keys_.IsOn("optimizer.params.torch_adam");
     // DeepSpeed's own Adam and Lamb refuse amsgrad; its Adagrad takes amsgrad and does without.
     ErrorIf(keys_.IsOn(kAmsgrad) && !torch && type != "Adagrad", kAmsgrad,
-            absl::StrCat("true is an error in DeepSpeed's own ", type,
-                         type == "Lamb" ? "" : ", it needs torch_adam true"));
+            "true is an error in DeepSpeed's own ", type,
+            type == "Lamb" ? "" : ", it needs torch_adam true");
     if (!BelongsTo(*FindKey("optimizer.params.torch_adam"), type)) return;
     // Two classes stand behind Adam; each knows some keys that the other class does not.
     const bool decoupled = type == "AdamW" || !IsFalse("optimizer.params.adam_w_mode");
@@ -136,8 +140,7 @@ class Rules {
     constexpr absl::string_view kTorch = "maximize|foreach|fused|capturable|differentiable";
     for (const absl::string_view name : absl::StrSplit(torch ? kOwn : kTorch, '|')) {
       const std::string path = absl::StrCat("optimizer.params.", name);
-      ErrorIf(keys_.Given(path), path,
-              absl::StrCat("has no meaning with torch_adam ", torch ? "true" : "false"));
+      ErrorIf(keys_.Given(path), path, "has no meaning with torch_adam ", torch ? "true" : "false");
       keys_.Erase(path);
     }
   }
@@ -157,8 +160,8 @@ class Rules {
                 keys_.MustBeSet(kRate) ? Origin::kAuto : Origin::kDerived);
     }
     NoteIf(keys_.Given(kTotal) && Known(kTotal) < Known(kWarmup), kTotal,
-           absl::StrCat("fewer than warmup_num_steps ", Known(kWarmup),
-                        ": the rate falls right after the warm-up"));
+           "fewer than warmup_num_steps ", Known(kWarmup),
+           ": the rate falls right after the warm-up");
   }
 
   void ResolveAutos() {
@@ -195,9 +198,8 @@ class Rules {
   }
 
   void MustSet(absl::string_view path, absl::string_view otherwise) {
-    Add(Kind::kMustSet, path,
-        absl::StrCat("\"auto\" has no value here; a run needs --set ", path, "=...",
-                     otherwise.empty() ? "" : " ", otherwise));
+    Add(Kind::kMustSet, path, "\"auto\" has no value here; a run needs --set ", path, "=...",
+        otherwise.empty() ? "" : " ", otherwise);
   }
 
   // Is it in a section whose `enabled` is false, so that any value will do?
@@ -215,7 +217,7 @@ class Rules {
     // A value from another key may be anything: values of an optimizer not ours are not checked.
     const absl::StatusOr<JsonValue> converted = ConvertValue(*value, key);
     if (!converted.ok()) return MustSet(key.path, absl::StrCat("(", WriteJson(*value), why, ")"));
-    Add(Kind::kAuto, key.path, absl::StrCat("\"auto\" is ", WriteJson(*value), why));
+    Add(Kind::kAuto, key.path, "\"auto\" is ", WriteJson(*value), why);
     keys_.Set(key.path, *converted, Origin::kAuto);
   }
 
@@ -282,9 +284,8 @@ class Rules {
     while (parts % workers != 0) --workers;
     if (workers == standard) return;
     if (const double most = FindKey(kWorkers)->range.max; static_cast<double>(workers) > most) {
-      Add(Kind::kNotBuilt, kTrainBatchKey,
-          absl::StrCat(given.train_batch, " is for ", workers, " workers; more than ", most,
-                       " are not built yet"));
+      Add(Kind::kNotBuilt, kTrainBatchKey, given.train_batch, " is for ", workers,
+          " workers; more than ", most, " are not built yet");
       return keys_.Erase(kWorkers);
     }
     keys_.Set(kWorkers, JsonValue::Integer(workers), Origin::kDerived);
@@ -295,7 +296,7 @@ class Rules {
   void SetMissing(absl::string_view path, int64_t value) {
     if (Known(path) != 0) return;
     const bool is_auto = keys_.Has(path);
-    if (is_auto) Add(Kind::kAuto, path, absl::StrCat("\"auto\" is ", value));
+    if (is_auto) Add(Kind::kAuto, path, "\"auto\" is ", value);
     keys_.Set(path, JsonValue::Integer(value), is_auto ? Origin::kAuto : Origin::kDerived);
   }
 
@@ -319,7 +320,7 @@ class Rules {
       updates = keys_.Integer("epochs") * (samples / batch);
       why = absl::StrCat(", as epochs x samples / ", kTrainBatchKey, " are");
     }
-    Add(Kind::kAuto, kTotal, absl::StrCat("\"auto\" is ", updates, why));
+    Add(Kind::kAuto, kTotal, "\"auto\" is ", updates, why);
     keys_.Set(kTotal, JsonValue::Integer(updates), Origin::kAuto);
   }
 

@@ -22,7 +22,7 @@
 #include "zero/engine/executor.h"
 #include "zero/engine/sums.h"
 #include "zero/engine/waits.h"
-#include "zero/loss_scale.h"
+#include "zero/precision.h"
 
 namespace ringzero {
 

@@ -19,6 +19,11 @@
 
 namespace ringzero {
 
+// A micro-batch's batch statistics folded into the running ones: running = (1 - blend)·running +
+// blend·batch for kBlend (in double, rounded once), running + 1 for kCount. Both in the layout's
+// statistics form, layout.statistics_bytes long.
+void ApplyStatistics(const StageLayout& layout, const std::byte* batch, std::byte* running);
+
 class Statistics {
  public:
   // Both must outlive this.

@@ -41,7 +41,7 @@ void AddWeighted(const StageLayout& layout, const GradientPart& part, const Weig
   if (part.type == ValueType::kFp32) {
     std::memcpy(weighted.data(), part.data, weighted.size() * sizeof(float));
   } else {
-    WidenPass(WireTypeOf(part.type), static_cast<const uint16_t*>(part.data), weighted.data(),
+    WidenPass(part.type, static_cast<const uint16_t*>(part.data), weighted.data(),
               static_cast<int64_t>(weighted.size()));
   }
   for (float& value : weighted) value *= how.weight;

@@ -13,9 +13,9 @@
 #include "sharding/schedule.h"
 #include "zero/engine_options.h"
 #include "zero/gradient_sum.h"
-#include "zero/optimizer_state.h"
-#include "zero/slowed_update.h"
+#include "zero/optimizer.h"
 #include "zero/update/kernels.h"
+#include "zero/worker_pool.h"
 
 namespace ringzero {
 namespace {
@@ -23,7 +23,7 @@ namespace {
 // Masters as they travel.
 void RoundParameters(const StageLayout& layout, const std::byte* masters, std::byte* version) {
   for (const ParameterSpec& spec : layout.parameters) {
-    NarrowPass(WireTypeOf(layout.parameter_type),
+    NarrowPass(layout.parameter_type,
                reinterpret_cast<const float*>(masters + spec.master_offset_bytes),
                reinterpret_cast<uint16_t*>(version + spec.offset_bytes), spec.numel);
   }

@@ -1,7 +1,7 @@
 // Arithmetic on one float, for a processor and for a GPU: each operation rounds once, to nearest.
 //
 //   Scalar::MulAdd(a, b, c);                    // a · b + c, rounded once
-//   FromWire(WireType::kBf16, ToWire(WireType::kBf16, value));
+//   FromWire(ValueType::kBf16, ToWire(ValueType::kBf16, value));
 //
 // Both compilers contract nothing (-ffp-contract=off, -fmad=false) and flush nothing to zero.
 // Written in C++17: the standard that CMake 3.25 gives nvcc.
@@ -82,13 +82,13 @@ RZ_BOTH_SIDES uint16_t ToFp16(float value) {
 }
 
 // To nearest, ties to even.
-RZ_BOTH_SIDES uint16_t ToWire(WireType type, float value) {
-  if (type != WireType::kBf16) return ToFp16(value);
+RZ_BOTH_SIDES uint16_t ToWire(ValueType type, float value) {
+  if (type != ValueType::kBf16) return ToFp16(value);
   return RoundToBf16(value, 0x7fff + (BitsOf(value) >> 16 & 1));
 }
 
-RZ_BOTH_SIDES float FromWire(WireType type, uint16_t value) {
-  if (type == WireType::kBf16) return FloatOf(uint32_t{value} << 16);
+RZ_BOTH_SIDES float FromWire(ValueType type, uint16_t value) {
+  if (type == ValueType::kBf16) return FloatOf(uint32_t{value} << 16);
   const uint32_t sign = (value & 0x8000u) << 16, size = value & 0x7fffu;
   uint32_t bits;
   if (size < 0x400) {  // below 2^-14 values are 2^-24 apart

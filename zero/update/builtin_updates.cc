@@ -11,7 +11,6 @@
 #include "base/check.h"
 #include "zero/layout.h"
 #include "zero/update/kernels.h"
-#include "zero/update/matrix_kernels.h"
 #include "zero/update/optimizer_options.h"
 
 namespace ringzero {
@@ -20,6 +19,13 @@ namespace {
 template <class Options>
 UpdateRate::Betas BetasOf(const UpdateMoment& moment, const Options& options) {
   return moment.betas.value_or(UpdateRate::Betas{options.beta1, options.beta2});
+}
+
+MomentWeights WeightsOf(const UpdateRate::Betas& betas) {
+  return {.beta1 = float(betas.beta1),
+          .one_minus_beta1 = float(1 - betas.beta1),
+          .beta2 = float(betas.beta2),
+          .one_minus_beta2 = float(1 - betas.beta2)};
 }
 
 // Adam's bias correction: what the weights of a moment's gradients add up to.
@@ -61,25 +67,18 @@ AdamStep AdamStepOf(const AdamWOptions& options, Decay decay, const UpdateMoment
           .clip = moment.clip,
           .keep = decoupled ? float(1 - moment.rate * options.weight_decay) : 1,
           .weight_decay = decoupled ? 0 : float(options.weight_decay),
-          .beta1 = float(betas.beta1),
-          .one_minus_beta1 = float(1 - betas.beta1),
-          .beta2 = float(betas.beta2),
-          .one_minus_beta2 = float(1 - betas.beta2),
+          .betas = WeightsOf(betas),
           .root_correction2 = float(std::sqrt(Correction(betas.beta2, moment))),
           .epsilon = float(options.epsilon),
           .step_size = float(moment.rate / Correction(betas.beta1, moment))};
 }
 
 LionStep LionStepOf(const LionOptions& options, const UpdateMoment& moment) {
-  const UpdateRate::Betas betas = BetasOf(moment, options);
   const bool paper = options.form == UpdateForm::kPaper;
   return {.divisor = moment.divides_by(),
           .clip = moment.clip,
           .keep = float(1 - moment.rate * options.weight_decay),
-          .beta1 = float(betas.beta1),
-          .one_minus_beta1 = float(1 - betas.beta1),
-          .beta2 = float(betas.beta2),
-          .one_minus_beta2 = float(1 - betas.beta2),
+          .betas = WeightsOf(BetasOf(moment, options)),
           .rate = float(moment.rate),
           .least = paper ? std::numeric_limits<float>::denorm_min() : 0};
 }
@@ -142,10 +141,7 @@ class LambUpdate final : public ParameterUpdate {
     return {.divisor = moment.divides_by(),
             .clip = moment.clip,
             .weight_decay = float(options_.weight_decay),
-            .beta1 = float(betas.beta1),
-            .one_minus_beta1 = float(1 - betas.beta1),
-            .beta2 = float(betas.beta2),
-            .one_minus_beta2 = float(1 - betas.beta2),
+            .betas = WeightsOf(betas),
             .correction1 = corrects ? float(Correction(betas.beta1, moment)) : 1,
             .correction2 = corrects ? float(Correction(betas.beta2, moment)) : 1,
             .epsilon = float(options_.epsilon)};

@@ -71,9 +71,10 @@ RZ_FORMULA typename M::V Next(const SgdStep& step, Values<M>& v) {
 
 template <class M, class Step>
 RZ_FORMULA void TakeIntoMoments(const Step& step, typename M::V g, Values<M>& v) {
-  v.first = M::MulAdd(M::Set(step.one_minus_beta1), g, M::Mul(v.first, M::Set(step.beta1)));
-  v.second =
-      M::MulAdd(M::Mul(M::Set(step.one_minus_beta2), g), g, M::Mul(v.second, M::Set(step.beta2)));
+  v.first =
+      M::MulAdd(M::Set(step.betas.one_minus_beta1), g, M::Mul(v.first, M::Set(step.betas.beta1)));
+  v.second = M::MulAdd(M::Mul(M::Set(step.betas.one_minus_beta2), g), g,
+                       M::Mul(v.second, M::Set(step.betas.beta2)));
 }
 
 template <Divide kDivide, class M>
@@ -89,8 +90,9 @@ template <Divide kDivide, class M>
 RZ_FORMULA typename M::V Next(const LionStep& step, Values<M>& v) {
   const auto g = GradientOf<kDivide>(step, v);
   const auto direction =
-      M::MulAdd(M::Set(step.one_minus_beta1), g, M::Mul(v.first, M::Set(step.beta1)));
-  v.first = M::MulAdd(M::Set(step.one_minus_beta2), g, M::Mul(v.first, M::Set(step.beta2)));
+      M::MulAdd(M::Set(step.betas.one_minus_beta1), g, M::Mul(v.first, M::Set(step.betas.beta1)));
+  v.first =
+      M::MulAdd(M::Set(step.betas.one_minus_beta2), g, M::Mul(v.first, M::Set(step.betas.beta2)));
   const auto moved = M::IfAtLeast(direction, M::Set(step.least),
                                   M::CopySign(M::Set(step.rate), direction), direction);
   return M::Sub(M::Mul(v.theta, M::Set(step.keep)), moved);
@@ -140,7 +142,7 @@ RZ_FORMULA UpdateSpan SpanOf(const Step& step, UpdateSpan span) {
   }
   if constexpr (std::is_same_v<Step, MuonStep>) span.theta = span.sum;
   if constexpr (std::is_same_v<Step, LambStep> || std::is_same_v<Step, MuonStep>) {
-    span.wire_type = WireType::kNone;
+    span.wire_type = ValueType::kFp32;
     span.predicted = nullptr;
   }
   return span;
@@ -157,7 +159,7 @@ RZ_FORMULA void UpdateValue(const Step& step, const UpdateSpan& span, int64_t i)
   if (first != nullptr) first[i] = v.first;
   if (second != nullptr) second[i] = v.second;
   span.out[i] = out;
-  if (span.wire_type != WireType::kNone) span.wire[i] = ToWire(span.wire_type, out);
+  if (span.wire_type != ValueType::kFp32) span.wire[i] = ToWire(span.wire_type, out);
   if (span.predicted != nullptr) {
     span.predicted[i] = PredictedFrom<Scalar>(v.theta, out, span.momentum);
   }

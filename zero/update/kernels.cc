@@ -3,6 +3,8 @@
 #include "zero/update/kernels.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <type_traits>
 
 #include "base/philox.h"
@@ -58,9 +60,9 @@ struct Vector {
 // kPlain: its lines were just read, and so are in the caches anyhow.
 enum class Store { kPlain, kStream };
 
-template <WireType kType>
+template <ValueType kType>
 HWY_INLINE V Widen(VHalf value) {
-  if constexpr (kType == WireType::kFp16) {
+  if constexpr (kType == ValueType::kFp16) {
     return hn::PromoteTo(D(), hn::BitCast(hn::Rebind<hwy::float16_t, D>(), value));
   } else {
     return hn::BitCast(D(), hn::ShiftLeft<16>(hn::PromoteTo(Bits(), value)));
@@ -76,9 +78,9 @@ HWY_INLINE VHalf RoundBf16(V value, VBits up) {
   return hn::TruncateTo(Half(), hn::IfThenElse(nan, quiet, rounded));
 }
 
-template <WireType kType>
+template <ValueType kType>
 HWY_INLINE VHalf Narrow(V value) {
-  if constexpr (kType == WireType::kFp16) {
+  if constexpr (kType == ValueType::kFp16) {
     return hn::BitCast(Half(), hn::DemoteTo(hn::Rebind<hwy::float16_t, D>(), value));
   } else {
     const VBits high = hn::ShiftRight<16>(hn::BitCast(Bits(), value));
@@ -92,7 +94,7 @@ HWY_INLINE VHalf Narrow(V value) {
 // parts of lines.
 constexpr int64_t kWireRun = 512;
 
-template <Store kStore, WireType kWire>
+template <Store kStore, ValueType kWire>
 void StoreWire(const float* values, int64_t count, uint16_t* to) {
   const D d;
   const hn::Rebind<uint16_t, D> half;
@@ -115,11 +117,11 @@ void StoreWire(const float* values, int64_t count, uint16_t* to) {
 
 // Whole vectors first; the rest goes value by value, through the same operations. `span` and `step`
 // are copies, which no store can alter: they stay in registers, once Next is inlined (flatten).
-template <Store kStore, WireType kWire, int kStates, Divide kDivide, class Step>
+template <Store kStore, ValueType kWire, int kStates, Divide kDivide, class Step>
 __attribute__((flatten)) void Walk(UpdateSpan span, Step step) {
   const D d;
   const int64_t whole = kVectors ? span.count / Lanes() * Lanes() : 0;
-  constexpr bool kWrites = kWire != WireType::kNone;
+  constexpr bool kWrites = kWire != ValueType::kFp32;
   HWY_ALIGN float written[kWrites ? kWireRun : 1];
   int64_t i = 0;
   while (i < whole) {
@@ -152,7 +154,7 @@ bool IsAligned(const void* address) {
   return reinterpret_cast<uintptr_t>(address) % (hn::Lanes(D()) * sizeof(float)) == 0;
 }
 
-template <WireType kWire, int kStates, Divide kDivide, class Step>
+template <ValueType kWire, int kStates, Divide kDivide, class Step>
 void WalkTo(const Step& step, const UpdateSpan& span) {
   if (span.out != span.theta && IsAligned(span.out) && IsAligned(span.wire)) {
     Walk<Store::kStream, kWire, kStates, kDivide>(span, step);
@@ -166,12 +168,12 @@ template <int kStates, Divide kDivide, class Step>
 void WalkAny(const Step& step, const UpdateSpan& span) {
   if constexpr (std::is_same_v<Step, LambStep> || std::is_same_v<Step, MuonStep>) {
     // `out` is read again at once, so it is not written past the caches.
-    Walk<Store::kPlain, WireType::kNone, kStates, kDivide>(span, step);
+    Walk<Store::kPlain, ValueType::kFp32, kStates, kDivide>(span, step);
   } else {
     switch (span.wire_type) {
-      case WireType::kNone: return WalkTo<WireType::kNone, kStates, kDivide>(step, span);
-      case WireType::kBf16: return WalkTo<WireType::kBf16, kStates, kDivide>(step, span);
-      case WireType::kFp16: return WalkTo<WireType::kFp16, kStates, kDivide>(step, span);
+      case ValueType::kFp32: return WalkTo<ValueType::kFp32, kStates, kDivide>(step, span);
+      case ValueType::kBf16: return WalkTo<ValueType::kBf16, kStates, kDivide>(step, span);
+      case ValueType::kFp16: return WalkTo<ValueType::kFp16, kStates, kDivide>(step, span);
     }
   }
 }
@@ -234,7 +236,7 @@ void SquaresTarget(const float* values, int64_t count, double* lanes) {
   }
 }
 
-template <WireType kType>
+template <ValueType kType>
 void WidenAll(const uint16_t* values, float* out, int64_t count) {
   int64_t i = 0;
   for (; kVectors && i + Lanes() <= count; i += Lanes()) {
@@ -243,7 +245,7 @@ void WidenAll(const uint16_t* values, float* out, int64_t count) {
   for (; i < count; ++i) out[i] = FromWire(kType, values[i]);
 }
 
-template <WireType kType>
+template <ValueType kType>
 void NarrowAll(const float* values, uint16_t* out, int64_t count) {
   int64_t i = 0;
   for (; kVectors && i + Lanes() <= count; i += Lanes()) {
@@ -252,7 +254,7 @@ void NarrowAll(const float* values, uint16_t* out, int64_t count) {
   for (; i < count; ++i) out[i] = ToWire(kType, values[i]);
 }
 
-template <WireType kType>
+template <ValueType kType>
 void AddAll(float* sum, const uint16_t* values, int64_t count) {
   int64_t i = 0;
   for (; kVectors && i + Lanes() <= count; i += Lanes()) {
@@ -262,19 +264,19 @@ void AddAll(float* sum, const uint16_t* values, int64_t count) {
   for (; i < count; ++i) sum[i] += FromWire(kType, values[i]);
 }
 
-void WidenTarget(WireType type, const uint16_t* values, float* out, int64_t count) {
-  type == WireType::kBf16 ? WidenAll<WireType::kBf16>(values, out, count)
-                          : WidenAll<WireType::kFp16>(values, out, count);
+void WidenTarget(ValueType type, const uint16_t* values, float* out, int64_t count) {
+  type == ValueType::kBf16 ? WidenAll<ValueType::kBf16>(values, out, count)
+                           : WidenAll<ValueType::kFp16>(values, out, count);
 }
 
-void NarrowTarget(WireType type, const float* values, uint16_t* out, int64_t count) {
-  type == WireType::kBf16 ? NarrowAll<WireType::kBf16>(values, out, count)
-                          : NarrowAll<WireType::kFp16>(values, out, count);
+void NarrowTarget(ValueType type, const float* values, uint16_t* out, int64_t count) {
+  type == ValueType::kBf16 ? NarrowAll<ValueType::kBf16>(values, out, count)
+                           : NarrowAll<ValueType::kFp16>(values, out, count);
 }
 
-void AddNarrowTarget(WireType type, float* sum, const uint16_t* values, int64_t count) {
-  type == WireType::kBf16 ? AddAll<WireType::kBf16>(sum, values, count)
-                          : AddAll<WireType::kFp16>(sum, values, count);
+void AddNarrowTarget(ValueType type, float* sum, const uint16_t* values, int64_t count) {
+  type == ValueType::kBf16 ? AddAll<ValueType::kBf16>(sum, values, count)
+                           : AddAll<ValueType::kFp16>(sum, values, count);
 }
 
 #if RZ_VECTORS
@@ -318,7 +320,7 @@ int64_t AddRoundedVectors(const RoundingKey& key, int64_t first, const uint16_t*
     for (int64_t at = 0; at < 8 * Lanes(); at += Lanes()) {
       V value = hn::LoadU(D(), gradient + i + at);
       if (sum != nullptr) {
-        value = hn::Add(Widen<WireType::kBf16>(hn::LoadU(Half(), sum + i + at)), value);
+        value = hn::Add(Widen<ValueType::kBf16>(hn::LoadU(Half(), sum + i + at)), value);
       }
       const VBits up = hn::PromoteTo(Bits(), hn::LoadU(Half(), random + at));
       hn::StoreU(RoundBf16(value, up), Half(), out + i + at);
@@ -341,7 +343,7 @@ void AddRoundedTarget(const RoundingKey& key, int64_t first, const uint16_t* sum
       const auto position = static_cast<uint64_t>(first + i);
       const PhiloxBlock random = PhiloxAt(key.key, key.stream, position / 8);
       const float value =
-          sum == nullptr ? gradient[i] : FromWire(WireType::kBf16, sum[i]) + gradient[i];
+          sum == nullptr ? gradient[i] : FromWire(ValueType::kBf16, sum[i]) + gradient[i];
       out[i] = RoundByChance(value, random, position);
     }
   };
@@ -349,6 +351,128 @@ void AddRoundedTarget(const RoundingKey& key, int64_t first, const uint16_t* sum
   one_by_one(std::min(count, (8 - first % 8) % 8));
   i = AddRoundedVectors(key, first, sum, gradient, out, i, count);
   one_by_one(count);
+}
+
+constexpr int64_t kWidth = static_cast<int64_t>(hn::MaxLanes(D()));
+constexpr int64_t kParts = kDotLanes / kWidth;  // vectors in the sums of one dot product
+static_assert(kParts * kWidth == kDotLanes, "a vector is a part of a dot product's sums");
+
+// Dot products of row i of x with kRows rows of x, from row j on.
+template <int kRows>
+void Dots(const GramStep& step, int64_t i, int64_t j) {
+  const D d;
+  const float* const a = step.x + i * step.columns;
+  V sums[kRows][kParts];
+  for (auto& row : sums) {
+    for (V& sum : row) sum = hn::Zero(d);
+  }
+  int64_t k = 0;
+  for (; kVectors && k + kDotLanes <= step.columns; k += kDotLanes) {
+    for (int64_t part = 0; part < kParts; ++part) {
+      const V left = hn::LoadU(d, a + k + part * kWidth);
+      for (int r = 0; r < kRows; ++r) {
+        const float* const b = step.x + (j + r) * step.columns;
+        sums[r][part] = hn::MulAdd(left, hn::LoadU(d, b + k + part * kWidth), sums[r][part]);
+      }
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    const float* const b = step.x + (j + r) * step.columns;
+    HWY_ALIGN float lanes[kDotLanes];
+    for (int64_t part = 0; part < kParts; ++part) {
+      hn::Store(sums[r][part], d, lanes + part * kWidth);
+    }
+    for (int64_t rest = k; rest < step.columns; ++rest) {
+      float& lane = lanes[rest % kDotLanes];
+      lane = std::fma(a[rest], b[rest], lane);
+    }
+    float dot = 0;
+    for (const float lane : lanes) dot += lane;
+    const float added = step.linear != 0 ? step.linear * a[j + r] : 0;
+    step.out[i * step.rows + j + r] = std::fma(step.scale, dot, added);
+  }
+}
+
+void GramTarget(const GramStep& step, int64_t begin, int64_t end) {
+  constexpr int kRows = 4;
+  for (int64_t i = begin; i < end; ++i) {
+    int64_t j = 0;
+    for (; j + kRows <= step.rows; j += kRows) Dots<kRows>(step, i, j);
+    for (; j < step.rows; ++j) Dots<1>(step, i, j);
+  }
+}
+
+// kRows rows of the result from `i` on, kTile vectors of columns from `j` on.
+template <int kRows, int kTile>
+void MixTile(const MixStep& step, int64_t i, int64_t j) {
+  const D d;
+  const V keep = hn::Set(d, step.keep);
+  V values[kRows][kTile];
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kTile; ++v) {
+      const float* const x = step.x + (i + r) * step.columns + j + v * kWidth;
+      values[r][v] = hn::Mul(keep, hn::LoadU(d, x));
+    }
+  }
+  for (int64_t k = 0; k < step.rows; ++k) {
+    for (int v = 0; v < kTile; ++v) {
+      const V x = hn::LoadU(d, step.x + k * step.columns + j + v * kWidth);
+      for (int r = 0; r < kRows; ++r) {
+        const V weight = hn::Set(d, step.weights[(i + r) * step.rows + k]);
+        values[r][v] = hn::MulAdd(weight, x, values[r][v]);
+      }
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kTile; ++v) {
+      hn::StoreU(values[r][v], d, step.out + (i + r) * step.columns + j + v * kWidth);
+    }
+  }
+}
+
+template <int kRows>
+void MixRows(const MixStep& step, int64_t i) {
+  constexpr int kTile = 2;
+  int64_t j = 0;
+  for (; kVectors && j + kTile * kWidth <= step.columns; j += kTile * kWidth) {
+    MixTile<kRows, kTile>(step, i, j);
+  }
+  for (; kVectors && j + kWidth <= step.columns; j += kWidth) MixTile<kRows, 1>(step, i, j);
+  for (; j < step.columns; ++j) {
+    for (int64_t row = i; row < i + kRows; ++row) {
+      float value = step.keep * step.x[row * step.columns + j];
+      for (int64_t k = 0; k < step.rows; ++k) {
+        value = std::fma(step.weights[row * step.rows + k], step.x[k * step.columns + j], value);
+      }
+      step.out[row * step.columns + j] = value;
+    }
+  }
+}
+
+void MixTarget(const MixStep& step, int64_t begin, int64_t end) {
+  constexpr int kRows = 4;
+  int64_t i = begin;
+  for (; i + kRows <= end; i += kRows) MixRows<kRows>(step, i);
+  for (; i < end; ++i) MixRows<1>(step, i);
+}
+
+// Four stores of 16 bytes are one line of 64: the processor writes it at once.
+void StreamCopyTarget(void* to, const void* from, size_t bytes) {
+  auto* const target = static_cast<uint8_t*>(to);
+  const auto* const source = static_cast<const uint8_t*>(from);
+  size_t done = 0;
+#if RZ_VECTORS
+  const hn::FixedTag<uint8_t, 16> d;
+  if (reinterpret_cast<uintptr_t>(to) % 16 == 0) {
+    for (; done + 64 <= bytes; done += 64) {
+      for (size_t at = done; at < done + 64; at += 16) {
+        hn::Stream(hn::LoadU(d, source + at), d, target + at);
+      }
+    }
+    hwy::FlushStream();  // streaming stores are ordered by nothing else
+  }
+#endif
+  std::memcpy(target + done, source + done, bytes - done);
 }
 
 const char* NameTarget() { return hwy::TargetName(HWY_TARGET); }
@@ -368,6 +492,9 @@ HWY_EXPORT(WidenTarget);
 HWY_EXPORT(NarrowTarget);
 HWY_EXPORT(AddNarrowTarget);
 HWY_EXPORT(AddRoundedTarget);
+HWY_EXPORT(GramTarget);
+HWY_EXPORT(MixTarget);
+HWY_EXPORT(StreamCopyTarget);
 HWY_EXPORT(NameTarget);
 
 void UpdatePass(const UpdateStep& step, const UpdateSpan& span) {
@@ -379,23 +506,32 @@ void AddPass(float* sum, const float* gradient, int64_t count) {
 void SquaresPass(const float* values, int64_t count, double* lanes) {
   HWY_DYNAMIC_DISPATCH(SquaresTarget)(values, count, lanes);
 }
-void WidenPass(WireType type, const uint16_t* values, float* out, int64_t count) {
+void WidenPass(ValueType type, const uint16_t* values, float* out, int64_t count) {
   HWY_DYNAMIC_DISPATCH(WidenTarget)(type, values, out, count);
 }
-void NarrowPass(WireType type, const float* values, uint16_t* out, int64_t count) {
+void NarrowPass(ValueType type, const float* values, uint16_t* out, int64_t count) {
   HWY_DYNAMIC_DISPATCH(NarrowTarget)(type, values, out, count);
 }
-void AddNarrowPass(WireType type, float* sum, const uint16_t* values, int64_t count) {
+void AddNarrowPass(ValueType type, float* sum, const uint16_t* values, int64_t count) {
   HWY_DYNAMIC_DISPATCH(AddNarrowTarget)(type, sum, values, count);
 }
 void AddRoundedPass(const RoundingKey& key, int64_t first, const uint16_t* sum,
                     const float* gradient, uint16_t* out, int64_t count) {
   HWY_DYNAMIC_DISPATCH(AddRoundedTarget)(key, first, sum, gradient, out, count);
 }
+void GramPass(const GramStep& step, int64_t begin, int64_t end) {
+  HWY_DYNAMIC_DISPATCH(GramTarget)(step, begin, end);
+}
+void MixPass(const MixStep& step, int64_t begin, int64_t end) {
+  HWY_DYNAMIC_DISPATCH(MixTarget)(step, begin, end);
+}
 double FoldLanes(const double* lanes) {
   double sum = 0;
   for (int64_t lane = 0; lane < kSquareLanes; ++lane) sum += lanes[lane];
   return sum;
+}
+void StreamCopy(void* to, const void* from, size_t bytes) {
+  HWY_DYNAMIC_DISPATCH(StreamCopyTarget)(to, from, bytes);
 }
 const char* KernelTarget() { return HWY_DYNAMIC_DISPATCH(NameTarget)(); }
 

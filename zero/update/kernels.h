@@ -3,7 +3,7 @@
 //   UpdatePass(AdamStep{.divisor = 8, .keep = …}, {.theta = θ, .sum = Σ, .out = θ', .first = m,
 //                                                  .second = v, .count = n});
 //   AddPass(sum, gradient, n);
-//   NarrowPass(WireType::kBf16, masters, version, n);          // to nearest, ties to even
+//   NarrowPass(ValueType::kBf16, masters, version, n);          // to nearest, ties to even
 //   AddRoundedPass({key, stream}, 0, sum, gradient, sum, n);   // bf16 += fp32, stochastically
 //
 // Each pass reads and writes every value once, with the widest vectors of this processor (Highway:
@@ -16,13 +16,20 @@
 #ifndef RINGZERO_ZERO_UPDATE_KERNELS_H_
 #define RINGZERO_ZERO_UPDATE_KERNELS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <variant>
 
 namespace ringzero {
 
-// The type of a new version's wire copy, the copy that travels: rounded to nearest, ties to even.
-enum class WireType { kNone, kBf16, kFp16 };
+// How a value is kept and travels.
+enum class ValueType { kFp32, kBf16, kFp16 };
+
+constexpr int64_t SizeOf(ValueType type) { return type == ValueType::kFp32 ? 4 : 2; }
+
+constexpr const char* ToString(ValueType type) {
+  return type == ValueType::kFp32 ? "fp32" : type == ValueType::kBf16 ? "bf16" : "fp16";
+}
 
 // Values of one parameter, or a part of it. fp32.
 struct UpdateSpan {
@@ -31,8 +38,9 @@ struct UpdateSpan {
   float* out = nullptr;          // θ_{t+1}
   float* first = nullptr;        // momentum, exp_avg or sum of squares; null: none
   float* second = nullptr;       // exp_avg_sq; null: none
-  uint16_t* wire = nullptr;      // `out` in wire_type; kNone: none
-  WireType wire_type = WireType::kNone;
+  // The copy of `out` that travels, rounded to nearest, ties to even. kFp32: none, `out` travels.
+  uint16_t* wire = nullptr;
+  ValueType wire_type = ValueType::kFp32;
   // Predicts θ_{t+2}: θ_{t+1} + momentum · (θ_{t+1} - θ_t), the difference rounded, then one fma.
   // Stands in for θ_{t+2} until θ_{t+2} is there; null: none. Custom updates write no prediction.
   float* predicted = nullptr;
@@ -55,16 +63,21 @@ struct SgdStep {
   bool nesterov = false;
 };
 
+// What two moments keep, and take of a gradient.
+struct MomentWeights {
+  float beta1 = 0;
+  float one_minus_beta1 = 1;
+  float beta2 = 0;
+  float one_minus_beta2 = 1;
+};
+
 struct AdamStep {
   static constexpr int kStates = 2;
   float divisor = 1;
   float clip = 1;
   float keep = 1;          // 1 - rate · decay: decoupled weight decay (AdamW)
   float weight_decay = 0;  // added to the gradient (Adam with L2), in place of keep
-  float beta1 = 0;
-  float one_minus_beta1 = 1;
-  float beta2 = 0;
-  float one_minus_beta2 = 1;
+  MomentWeights betas;
   float root_correction2 = 1;  // sqrt(1 - beta2^updates)
   float epsilon = 0;
   float step_size = 0;  // rate / (1 - beta1^updates)
@@ -75,10 +88,7 @@ struct LionStep {
   float divisor = 1;
   float clip = 1;
   float keep = 1;  // 1 - rate · decay
-  float beta1 = 0;
-  float one_minus_beta1 = 1;
-  float beta2 = 0;
-  float one_minus_beta2 = 1;
+  MomentWeights betas;
   float rate = 0;
   // A direction of a smaller size moves nothing: 0, or the smallest float. A NaN stays a NaN.
   float least = 0;
@@ -100,10 +110,7 @@ struct LambStep {
   float divisor = 1;
   float clip = 1;
   float weight_decay = 0;
-  float beta1 = 0;
-  float one_minus_beta1 = 1;
-  float beta2 = 0;
-  float one_minus_beta2 = 1;
+  MomentWeights betas;
   float correction1 = 1;  // 1 - beta1^updates; 1 where the rate is corrected instead
   float correction2 = 1;
   float epsilon = 0;
@@ -139,12 +146,12 @@ void SquaresPass(const float* values, int64_t count, double* lanes);
 // The lanes' sum, in their order.
 double FoldLanes(const double* lanes);
 
-// out[i] = values[i], exactly. `type` is not kNone, here and below.
-void WidenPass(WireType type, const uint16_t* values, float* out, int64_t count);
+// out[i] = values[i], exactly. `type` is not kFp32, here and below.
+void WidenPass(ValueType type, const uint16_t* values, float* out, int64_t count);
 // out[i] = values[i], rounded to nearest, ties to even; NaN stays NaN.
-void NarrowPass(WireType type, const float* values, uint16_t* out, int64_t count);
+void NarrowPass(ValueType type, const float* values, uint16_t* out, int64_t count);
 // sum[i] += values[i], in fp32.
-void AddNarrowPass(WireType type, float* sum, const uint16_t* values, int64_t count);
+void AddNarrowPass(ValueType type, float* sum, const uint16_t* values, int64_t count);
 
 // Which random numbers round a parameter's values in one micro-batch (base/philox.h).
 struct RoundingKey {
@@ -158,6 +165,48 @@ struct RoundingKey {
 // block p / 8, however the parameter is cut. Infinity and NaN stay. `out` may be `sum`.
 void AddRoundedPass(const RoundingKey& key, int64_t first, const uint16_t* sum,
                     const float* gradient, uint16_t* out, int64_t count);
+
+// A copy to memory that is not read soon: it does not pull the target into the caches. An ordinary
+// store reads the line that it writes; this saves a third of a copy's traffic. Other threads see it
+// after any synchronisation with the caller. memcpy where the processor has nothing of the kind, or
+// `to` is not aligned to 16 bytes. The ranges must not overlap.
+void StreamCopy(void* to, const void* from, size_t bytes);
+
+// Products of matrices, by rows: what Muon's steps are made of.
+//
+//   GramPass({.x = X, .rows = n, .columns = m, .out = A}, 0, n);                     // A = X Xᵀ
+//   MixPass({.x = X, .rows = n, .columns = m, .weights = B, .keep = a, .out = Y}, 0, n);
+//                                                                                    // Y = a X + B X
+//
+// Matrices are row-major, dense, fp32. A call computes rows [begin, end) of the result; calls with
+// different ranges may run at once. The bits do not depend on the range: a dot product has kDotLanes
+// sums, term k in sum k % kDotLanes, each term one fused multiply-add, the sums added in order; a
+// mixed value takes its terms in the order of the rows. `out` overlaps nothing that is read.
+inline constexpr int64_t kDotLanes = 16;
+
+// out[i][j] = scale · <row i of x, row j of x> + linear · x[i][j]. If linear is not 0, x
+// is square. With the defaults, out is x xᵀ.
+struct GramStep {
+  const float* x = nullptr;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  float scale = 1;
+  float linear = 0;
+  float* out = nullptr;  // rows by rows
+};
+
+// out[i] = keep · x[i] + Σ_k weights[i][k] · x[k].
+struct MixStep {
+  const float* x = nullptr;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  const float* weights = nullptr;  // rows by rows
+  float keep = 0;
+  float* out = nullptr;  // rows by columns
+};
+
+void GramPass(const GramStep& step, int64_t begin, int64_t end);
+void MixPass(const MixStep& step, int64_t begin, int64_t end);
 
 // "AVX3" for AVX-512, "AVX2", "NEON": what the passes run with here.
 const char* KernelTarget();

@@ -166,7 +166,7 @@ std::shared_ptr<const ElementwiseUpdate> MakeElementwise(Rule rule) {
         span.out[i] = rule_(moment, span.theta[i], gradient, state);
         for (size_t s = 0; s < kCount; ++s) states[s][i] = state[s];
       }
-      if (span.wire_type != WireType::kNone) {
+      if (span.wire_type != ValueType::kFp32) {
         NarrowPass(span.wire_type, span.out, span.wire, span.count);
       }
     }

@@ -83,9 +83,9 @@ struct SquaresSpan {
   }
 };
 
-// out[i] = values[i], exactly. `type` is not kNone, here and below.
+// out[i] = values[i], exactly. `type` is not kFp32, here and below.
 struct WidenSpan {
-  WireType type = WireType::kBf16;
+  ValueType type = ValueType::kBf16;
   const uint16_t* values = nullptr;
   float* out = nullptr;
   int64_t count = 0;
@@ -97,7 +97,7 @@ struct WidenSpan {
 
 // out[i] = values[i], rounded to nearest, ties to even; NaN stays NaN.
 struct NarrowSpan {
-  WireType type = WireType::kBf16;
+  ValueType type = ValueType::kBf16;
   const float* values = nullptr;
   uint16_t* out = nullptr;
   int64_t count = 0;
@@ -109,7 +109,7 @@ struct NarrowSpan {
 
 // sum[i] += gradient[i], in fp32.
 struct AddNarrowSpan {
-  WireType type = WireType::kBf16;
+  ValueType type = ValueType::kBf16;
   float* sum = nullptr;
   const uint16_t* gradient = nullptr;
   int64_t count = 0;
@@ -138,7 +138,7 @@ struct AddRoundedSpan {
     for (int at = 0; at < 8; ++at) {
       const int64_t i = block * 8 + at - first;
       if (i < 0 || i >= count) continue;
-      const float before = sum == nullptr ? 0 : FromWire(WireType::kBf16, sum[i]);
+      const float before = sum == nullptr ? 0 : FromWire(ValueType::kBf16, sum[i]);
       const float value = sum == nullptr ? gradient[i] : before + gradient[i];
       out[i] = RoundByChance(value, random, static_cast<uint64_t>(at));
     }

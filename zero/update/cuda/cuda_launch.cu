@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(kThreads) Kernel(Span span) {
 
 }  // namespace
 
-// The error of this launch, which is then nobody else's. A grid may have 2^31 - 1 blocks of
+// The error of this launch, which no later call then returns. A grid may have 2^31 - 1 blocks of
 // threads: 2 TiB of fp32.
 template <class Span>
 int Launch(const Span& span, Stream stream) {

@@ -1,5 +1,8 @@
-// LossScale: what the loss's gradients are multiplied by, iteration by iteration, and which updates
-// are skipped because they overflowed.
+// Precision: which type has what in a run. LossScale: what the loss's gradients are multiplied by,
+// iteration by iteration, and which updates are skipped because they overflowed.
+//
+//   Precision precision{.compute = ValueType::kBf16};   // layers compute in bf16
+//   SizeOf(precision.wire());                           // 2: parameters travel as bf16, too
 //
 //   LossScale scale({.initial = 65536, .dynamic = true}, {.lag = 2, .warmup = 300});
 //   scale.Of(t);                   // of t's gradients, and what its update divides by
@@ -9,18 +12,41 @@
 // a hysteresis of 1 and kStays runtime/fp16/fused_optimizer.py, FP16_Optimizer._update_scale). In
 // dp, with a lag of 1, so are its numbers. Under the cdp rules an iteration begins before the
 // overflow of the one before it can be known: the scale of iteration t has seen those up to t - 2
-// (docs/precision.md). Iterations of a warm-up are of dp. Not thread-safe.
-#ifndef RINGZERO_ZERO_LOSS_SCALE_H_
-#define RINGZERO_ZERO_LOSS_SCALE_H_
+// (docs/precision.md). Iterations of a warm-up are of dp.
+#ifndef RINGZERO_ZERO_PRECISION_H_
+#define RINGZERO_ZERO_PRECISION_H_
 
 #include <map>
 #include <optional>
 
 #include "absl/status/status.h"
-#include "zero/update/value_type.h"
+#include "zero/update/kernels.h"
 
 namespace ringzero {
 
+// What the loss's gradients are multiplied by (LossScale).
+struct LossScaleOptions {
+  double initial = 1;    // fp16.loss_scale, or 2 to the power of fp16.initial_scale_power
+  bool dynamic = false;  // fp16.loss_scale is 0; false: the scale stays as it is
+  int window = 1000;     // fp16.loss_scale_window: good iterations before the scale doubles
+  int hysteresis = 2;    // fp16.hysteresis: which overflow (1, 2, …) halves the scale; < 1: none
+  bool consecutive_hysteresis = false;  // a good iteration begins hysteresis' count again
+  double minimum = 1;                   // fp16.min_loss_scale
+  enum class AtMinimum { kEndsRun, kStays } at_minimum = AtMinimum::kEndsRun;  // an overflow there
+};
+
+struct Precision {
+  ValueType compute = ValueType::kFp32;  // parameters and activations where layers run
+  std::optional<ValueType> parameters;   // versions as they travel; none: as layers compute
+  ValueType sums = ValueType::kFp32;     // as they travel; kBf16: rounded stochastically
+  LossScaleOptions loss_scale;
+  bool skip_overflows = false;  // Plan::skip_overflows
+
+  // The type of versions as they travel; masters are fp32.
+  ValueType wire() const { return parameters.value_or(compute); }
+};
+
+// Not thread-safe.
 class LossScale {
  public:
   struct Seen {
@@ -74,4 +100,4 @@ class LossScale {
 
 }  // namespace ringzero
 
-#endif  // RINGZERO_ZERO_LOSS_SCALE_H_
+#endif  // RINGZERO_ZERO_PRECISION_H_

@@ -1,5 +1,5 @@
-// The recurrence.
-#include "zero/loss_scale.h"
+// The recurrence of the loss scale.
+#include "zero/precision.h"
 
 #include <algorithm>
 
@@ -8,7 +8,6 @@
 #include "base/status.h"
 
 namespace ringzero {
-
 namespace {
 
 LossScale::History FromTheStart(const LossScaleOptions& options) {
