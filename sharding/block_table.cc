@@ -12,7 +12,6 @@
 #include "base/buffer.h"
 #include "base/check.h"
 #include "base/status.h"
-#include "sharding/collections.h"
 #include "sharding/label.h"
 #include "sharding/loans.h"
 #include "sharding/operands.h"
@@ -21,7 +20,6 @@
 #include "sharding/verify.h"
 
 namespace ringzero {
-
 namespace {
 
 // Blocks that differ in their index alone and take turns. What comes into block i need not always be of

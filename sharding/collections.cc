@@ -1,8 +1,7 @@
 // Writes the operations of collections.
-#include "sharding/collections.h"
-
 #include <algorithm>
 
+#include "sharding/operands.h"
 #include "sharding/schedule.h"
 
 namespace ringzero {

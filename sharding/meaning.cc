@@ -18,7 +18,6 @@
 #include "sharding/linked_ring.h"
 #include "sharding/loans.h"
 #include "sharding/operands.h"
-#include "sharding/symbol.h"
 #include "sharding/verify.h"
 #include "sharding/wait_graph.h"
 

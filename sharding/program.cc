@@ -1,4 +1,4 @@
-// Writes a worker's program from the schedule. (Its text: program_text.cc.)
+// Writes a worker's program from the schedule. (Its text: op.cc.)
 #include "sharding/program.h"
 
 #include <algorithm>
@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/status.h"
-#include "sharding/collections.h"
 #include "sharding/label.h"
 #include "sharding/operands.h"
 #include "sharding/schedule.h"

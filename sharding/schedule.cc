@@ -9,7 +9,6 @@
 #include "sharding/label.h"
 
 namespace ringzero {
-
 namespace {
 
 using Wide = __int128;

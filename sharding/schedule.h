@@ -122,6 +122,24 @@ bool IsEvaluated(const Plan& plan, Version v);
 // Whether plan.collection.worker is shown version v whole: only versions that the run has made.
 bool IsCollected(const Plan& plan, Version v);
 
+// What one worker is shown of a version, stage by stage and part by part.
+struct Collection {
+  WorkerId worker;
+  // kWhole: parameters, running statistics, averaged gradients and optimizer state. kResult: the
+  // first two, of the last version, for worker 0.
+  enum class Parts { kWhole, kResult } parts;
+};
+
+// Who has the stage's masters, sums and states for `worker`: the owner, or itself if it has them.
+WorkerId KeepsFor(const Plan& plan, WorkerId worker, StageId j);
+
+// At most two, of different workers.
+std::vector<Collection> CollectionsOf(const Plan& plan, Version v);
+
+// To whom the last worker sends its snapshot of version v, ascending. An evaluation passes it on
+// from worker 0 to all others.
+std::vector<WorkerId> SnapshotReceivers(const Plan& plan, Version v);
+
 // The same worker's next lap; nothing if the run is over, if an evaluation or a collection comes
 // between them, or if it is the next iteration of dp, which waits for all workers.
 std::optional<MicroBatch> FollowingLap(const Plan& plan, const MicroBatch& m);

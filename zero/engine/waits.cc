@@ -14,7 +14,6 @@
 #include "zero/message_key.h"
 
 namespace ringzero {
-
 namespace {
 
 using Clock = std::chrono::steady_clock;
