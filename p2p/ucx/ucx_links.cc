@@ -61,6 +61,7 @@ void UcxLinks::Begin(Mailbox* mailbox, UcxWorker* worker, std::vector<std::strin
 void UcxLinks::AddOperation() {
   operations_.emplace_back().listener = this;
   free_operations_.reserve(operations_.size());
+  ended_.reserve(operations_.size());
   free_operations_.push_back(&operations_.back());
 }
 
