@@ -83,8 +83,8 @@ struct BlockSizes {
 absl::StatusOr<std::vector<OwnBlock>> BlockTable(const Plan& plan, WorkerId self,
                                                  const BlockSizes& sizes);
 
-// Who sends payload to whom, ascending: what a transport with a connection for each ordered pair needs.
-// The errors of ProgramWriter.
+// Who sends payload to whom, ascending: what a transport needs that connects ordered pairs. The errors
+// of ProgramWriter.
 absl::StatusOr<std::vector<std::pair<WorkerId, WorkerId>>> PayloadPairs(const Plan& plan);
 
 // A message's payload.

@@ -126,9 +126,10 @@ class SymbolicRun {
     if (block == MastersBlock(plan_, j, Version(newest))) return Masters(i, newest);
     if (block == StateBlock(i)) return {Of::kState, i, first_};
     for (int t = first_; t < first_ + 2 && plan_.predict; ++t) {
-      if (block == VersionBlock(plan_, j, Prediction(t))) return {Of::kPrediction, i, t};
+      if (!IsOfDp(plan_, t) && block == VersionBlock(plan_, j, Prediction(t)))
+        return {Of::kPrediction, i, t};
     }
-    const bool before = !plan_.predict && newest > 0;
+    const bool before = !plan_.predict && newest > 0 && !IsOfDp(plan_, first_);
     if (before && block == VersionBlock(plan_, j, Version(newest - 1))) return Theta(i, newest - 1);
     return {};
   }

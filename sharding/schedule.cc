@@ -132,9 +132,12 @@ std::vector<Version> FirstVersions(const Plan& plan, StageId j) {
   const int first = plan.first_iteration;
   if (plan.stage(j).sum_bytes == 0) return {Version(0)};
   std::vector<Version> versions = {Version(first)};
+  const bool warms_up = first < plan.warmup_updates;
   if (IsPredicted(plan, j)) {
-    versions.insert(versions.end(), {Prediction(first), Prediction(first + 1)});
-  } else if (first > 0 && VersionBuffers(plan, j) > 1) {
+    for (const int t : {first, first + 1}) {
+      if (t >= plan.warmup_updates) versions.push_back(Prediction(t));
+    }
+  } else if (first > 0 && !warms_up && VersionBuffers(plan, j) > 1) {
     versions.push_back(Version(first - 1));
   }
   return versions;

@@ -58,7 +58,8 @@ class UpdateRule {
 Plan WarmupOf(Plan plan);
 
 // Whether worker w reads θ_t (true) or θ_{t-1} (or what is predicted from it) of stage j in the
-// first lap of an iteration, behind a warm-up. Static: integer costs compared by cross-multiplication in 128 bits.
+// first lap of an iteration, behind a warm-up. Static: integer costs compared by cross-multiplication
+// in 128 bits.
 // With plan.strict: fresh only where all sums of the iteration before are complete by then.
 bool ReadsFresh(const UpdateRule& rule, WorkerId w, StageId j);
 
@@ -69,8 +70,9 @@ Version ReadVersion(const UpdateRule& rule, const MicroBatch& m, StageId j);
 // The label of stage j after `updates` updates: a stage without a sum (frozen) stays at 0 for ever.
 Version VersionAfter(const Plan& plan, StageId j, int updates);
 
-// The labels that the owner of stage j has when the run begins: θ_f, and what iteration f reads
-// instead of it: θ_{f-1}, or the predictions p_f and p_{f+1}. θ_{-1} is θ_0.
+// The labels that the owner of stage j has when the run begins: θ_f, and what is read in its place
+// that no update of the run makes: θ_{f-1}, or the predictions p_f and p_{f+1}. θ_{-1} is θ_0. A
+// warm-up reads neither.
 std::vector<Version> FirstVersions(const Plan& plan, StageId j);
 
 // The labels whose memory the update of iteration t overwrites: θ_{t-1}, or θ_t if it is in place;
@@ -93,8 +95,8 @@ struct CopySource {
 };
 CopySource SourceOf(const UpdateRule& rule, const MicroBatch& m, StageId j);
 // Whether the last worker parks the sum of stage j between two laps of iteration t at its owner
-// (kRetire with the lap that ends), who sends it to worker 0. (Plan::ends_laps_at_owners. Sums of its own stages, and of
-// worker 0's, go straight there.)
+// (kRetire with the lap that ends), who sends it to worker 0. (Plan::ends_laps_at_owners. Sums of the
+// last worker's own stages, and of worker 0's, go straight there.)
 bool IsParked(const Plan& plan, Iteration t, StageId j);
 // Where copies are held (plan.holds_copies): whether micro-batch m, or the evaluation at worker w
 // in iteration t, is the first on its worker to read its version of stage j, or the last. What has

@@ -27,6 +27,14 @@
 namespace ringzero {
 namespace {
 
+// From θ_0 on, without a warm-up, evaluations and collections: what most iterations of a run are.
+Plan RuleAlone(Plan plan) {
+  plan.first_iteration = plan.warmup_updates = 0;
+  plan.evaluation = {};
+  plan.collection = {};
+  return plan;
+}
+
 // What ended last of all that operation i waited for; there must be something.
 int LastCause(const LinkedRing& ring, const Timeline& times, int i) {
   int cause = ring.ops[i].after.front();
@@ -202,12 +210,8 @@ absl::StatusOr<Simulation> Simulate(const Plan& plan, const SimulationOptions& o
 }
 
 absl::StatusOr<ShortRun> ShortRun::Make(const Plan& plan) {
-  Plan few = plan;
-  few.evaluation = {};
-  few.collection = {};
+  Plan few = RuleAlone(plan);
   few.iterations = kIterations;
-  few.first_iteration = 0;
-  few.warmup_updates = 0;
   RZ_ASSIGN_OR_RETURN(LinkedRing ring, LinkedRing::Write(few));
   return ShortRun(std::move(few), std::move(ring));
 }
@@ -280,10 +284,7 @@ namespace {
 // What an iteration in the middle of a run takes with one window or another.
 class WindowSteps {
  public:
-  explicit WindowSteps(const Plan& plan) : plan_(plan) {
-    plan_.evaluation = {};
-    plan_.collection = {};
-    plan_.warmup_updates = plan_.first_iteration = 0;
+  explicit WindowSteps(const Plan& plan) : plan_(RuleAlone(plan)) {
     plan_.laps = std::min(plan.laps, kEnoughLaps);
   }
 

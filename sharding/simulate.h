@@ -140,7 +140,8 @@ absl::StatusOr<TimedRing> RunWhole(const Plan& plan, const SimulationOptions& op
 absl::StatusOr<std::vector<std::vector<Event>>> PredictEvents(const Plan& plan,
                                                               const SimulationOptions& options);
 
-// Slots of a channel with which messages hardly hold each other up. With too few slots a message that comes early holds up those behind it. More of them take memory.
+// Slots of a channel with which messages hardly hold each other up. With too few slots a message that
+// comes early holds up those behind it. More of them take memory.
 // The smallest window, but none below ChooseWindow's, whose step takes at most 1 % longer than one
 // without a limit. A step is simulated with the plan's costs, so all workers choose the same one.
 // plan.window > 0: itself. Errors of ChooseWindow. Pure.

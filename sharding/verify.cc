@@ -46,16 +46,16 @@ absl::Status CheckWaits(const Plan& plan, const LinkedRing& ring) {
   return graph.CheckOverwrites(plan);
 }
 
-// Where a run begins, shortened: whether its first version is evaluated stays as it is, though evaluations
-// come closer together.
+// Where a run begins, shortened. Whether its first version is evaluated stays as it is, though
+// evaluations come closer together.
 int ShortenedFirst(const Plan& plan) {
   const bool evaluated =
       plan.evaluation.every > 1 && IsEvaluated(plan, Version(plan.first_iteration));
   return evaluated ? 2 : std::min(plan.first_iteration, 1);
 }
 
-// Where its warm-up ends, if it has one left: behind the first iteration, one that follows, and the last.
-// Whether θ_W is evaluated, with which the rule begins, stays as it is.
+// Where its warm-up ends, if it has one left: behind the first iteration, one that follows, and the
+// last. Whether θ_W is evaluated, with which the rule begins, stays as it is.
 int ShortenedWarmup(const Plan& plan, int first) {
   constexpr int kEnough = 3;
   const int left = plan.warmup_updates - plan.first_iteration, every = plan.evaluation.every;

@@ -21,7 +21,8 @@ constexpr size_t kWakeBytes = 64;
 
 MessageKey KeyOf(const LaneWord& word) { return {word.kind, word.tag}; }
 
-// A Mailbox's words over another Transport, its payload over lanes. docs/p2p.md (Transport nccl) has a payload's journey, and why both ends start together.
+// A Mailbox's words over another Transport, its payload over lanes. docs/p2p.md (Transport nccl) has a
+// payload's journey, and why both ends start together.
 //
 // Words are questions of the inner transport, which brings hellos, signs of life, deaths and aborts
 // as well. Its message thread runs the mailbox's callbacks. Thread-safe. Lock order: mailbox, wire,

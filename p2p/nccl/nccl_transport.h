@@ -7,7 +7,8 @@
 //                           options));
 //
 // One communicator and stream for every ordered pair of workers that exchange payload (`pairs`), and
-// one for each worker's messages to itself. Payload lies in the GPU's memory (TransportOptions::memory = MemoryKind::kCuda). As LaneTransport otherwise.
+// one for each worker's messages to itself. Payload lies in the GPU's memory
+// (TransportOptions::memory = MemoryKind::kCuda). As LaneTransport otherwise.
 #ifndef RINGZERO_P2P_NCCL_NCCL_TRANSPORT_H_
 #define RINGZERO_P2P_NCCL_NCCL_TRANSPORT_H_
 

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "sharding/label.h"
 #include "sharding/program.h"
 #include "sharding/render.h"
@@ -191,6 +193,25 @@ TEST(RuleTest, OnlyFirstLapsAreStaleAndFrozenStagesHaveOneLabel) {
   EXPECT_EQ(read(0, 5, 0, 1), 0);
   EXPECT_EQ(VersionAfter(plan, StageId(1), 7), Version(0));
   EXPECT_EQ(VersionAfter(plan, StageId(2), 7), Version(7));
+}
+
+TEST(FirstVersionsTest, AreThoseThatTheFirstIterationsReadAndTheRunDoesNotMake) {
+  const auto labels = [](const char* words) {
+    std::vector<std::string> texts;
+    for (const Version v : FirstVersions(MakeTestPlan(Shape(words)), StageId(0))) {
+      texts.push_back(LabelText(v));
+    }
+    return absl::StrJoin(texts, " ");
+  };
+  EXPECT_EQ(labels("2x2 cdp_v1"), "0") << "θ_{-1} is θ_0";
+  EXPECT_EQ(labels("2x2 dp first_iteration=2"), "2");
+  EXPECT_EQ(labels("2x2 cdp_v1 first_iteration=2"), "2 1");
+  EXPECT_EQ(labels("2x2 cdp_v1 first_iteration=2 warmup_updates=2"), "2 1");
+  EXPECT_EQ(labels("2x2 cdp_v1 first_iteration=2 warmup_updates=3"), "2");
+  EXPECT_EQ(labels("2x2 cdp_v1 predict"), "0 p0 p1");
+  EXPECT_EQ(labels("2x2 cdp_v1 predict first_iteration=2"), "2 p2 p3");
+  EXPECT_EQ(labels("2x2 cdp_v1 predict first_iteration=2 warmup_updates=3"), "2 p3");
+  EXPECT_EQ(labels("2x2 cdp_v1 predict first_iteration=2 warmup_updates=4"), "2");
 }
 
 TEST(StaleShareTest, IsTheClosedForm) {

@@ -254,7 +254,7 @@ TEST(EngineTest, AWarmupIsOfDp) {
   }
 }
 
-// With what a run has there it goes on with the same bits, on other workers in dp, too.
+// With what a run has there it goes on with the same bits.
 TEST(EngineTest, ARunBeginsWithAnyVersion) {
   int runs = 0;
   for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
