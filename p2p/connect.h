@@ -36,9 +36,11 @@ absl::StatusOr<ChosenTransport> ChooseTransport(TransportChoice asked,
                                                 const std::vector<std::string>& hosts,
                                                 MemoryKind memory = MemoryKind::kHost);
 
-// Whether what is chosen lets all workers map each other's memory, so that they may lend it
-// (PlanRequest::one_host). `hosts`: as in JobSeat. Errors of ChooseTransport.
-absl::StatusOr<bool> SharesMemory(TransportChoice asked, const std::vector<std::string>& hosts);
+// How many neighbouring workers may lend each other memory, host by host (PlanRequest::hosts): {4, 4}.
+// Empty: what is chosen lets none do so. `hosts`: as in JobSeat; workers of a host that are no neighbours
+// count as of two hosts. Errors of ChooseTransport.
+absl::StatusOr<std::vector<int>> WorkersThatShare(TransportChoice asked,
+                                                  std::vector<std::string> hosts, int workers);
 
 // "name = value" lines about what must be alike for workers to understand each other.
 std::string WireVersions();

@@ -1,11 +1,13 @@
 // Inboxes with a lock and a condition variable, and the thread that empties one.
 #include "p2p/local_transport.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -98,7 +100,7 @@ class LocalWire final : public Wire {
     Push(from, {.kind = Event::Kind::kTaken, .from = self_, .block = message});
     return true;
   }
-  bool HasWords() const override { return true; }
+  bool HasWords(WorkerId) const override { return true; }
   void SendWord(WorkerId to, MessageKey key) override {
     Push(to, {.kind = Event::Kind::kBlock, .from = self_, .block = {.key = key, .is_word = true}});
   }
@@ -168,6 +170,12 @@ class LocalTransport final : public Mailbox {
   }
 
  private:
+  // Whatever is lent lies in this process.
+  bool MaySend(WorkerId, std::span<const std::byte> block) const override {
+    return std::ranges::any_of(*memories_, [&](const Arenas& arenas) {
+      return std::ranges::any_of(arenas, [&](const auto& arena) { return arena->Contains(block); });
+    });
+  }
   // Waits for events until `until`, handles them, and beats; false when stopped.
   bool Turn(Clock::time_point until) {
     const bool running = wire_->inbox().Take(events_, until);

@@ -69,9 +69,13 @@ absl::Status Mailbox::CheckSend(WorkerId to, MessageKey key) const {
                             ") after a goodbye");
 }
 
+bool Mailbox::MaySend(WorkerId, std::span<const std::byte> block) const {
+  return arenas_[0]->Contains(block) || arenas_[1]->Contains(block);
+}
+
 absl::Status Mailbox::Send(WorkerId to, MessageKey key, std::span<const std::byte> block,
                            Done sent) {
-  if (!arenas_[0]->Contains(block) && !arenas_[1]->Contains(block)) {
+  if (!MaySend(to, block)) {
     return InvalidArgument("a message to worker ", to.value, " (", ToString(key), ") of ",
                            block.size(), " bytes that are not of Allocate");
   }
@@ -90,9 +94,9 @@ absl::Status Mailbox::Send(WorkerId to, MessageKey key, std::span<const std::byt
 }
 
 absl::Status Mailbox::SendWord(WorkerId to, MessageKey key) {
-  if (!wire_.HasWords()) return NoWords();
   const std::lock_guard<std::mutex> lock(mutex_);
   RZ_RETURN_IF_ERROR(CheckSend(to, key));
+  if (!wire_.HasWords(to)) return NoWords();
   ++stats_.messages_sent[key.kind];
   wire_.SendWord(to, key);
   return absl::OkStatus();
@@ -104,7 +108,6 @@ absl::Status Mailbox::Post(WorkerId from, MessageKey key, std::span<std::byte> b
 }
 
 absl::Status Mailbox::ExpectWord(WorkerId from, MessageKey key, Done arrived) {
-  if (!wire_.HasWords()) return NoWords();
   return Expect(from, {.is_word = true, .key = key, .done = std::move(arrived)});
 }
 
@@ -112,6 +115,7 @@ absl::Status Mailbox::Expect(WorkerId from, Receiving wanted) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const MessageKey key = wanted.key;
   RZ_RETURN_IF_ERROR(CheckCall(from, key, "a message from"));
+  if (wanted.is_word && !wire_.HasWords(from)) return NoWords();
   Channel& channel = peers_[from.value].channels[key.kind];
   const bool has_come = channel.receives.end() != channel.posted;
   if (closing_ || (peers_[from.value].said_goodbye && !has_come)) {

@@ -75,7 +75,7 @@ class Wire {
   // Mailbox::OnMoved says so. Called without a lock.
   virtual bool Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) = 0;
   // Only wires of shared memory have words: in the order of their channel, as SendBlock would.
-  virtual bool HasWords() const { return false; }
+  virtual bool HasWords(WorkerId) const { return false; }
   virtual void SendWord(WorkerId, MessageKey) {}
   virtual void SendNote(WorkerId to, Note note) = 0;
   // Makes this worker's message thread call Mailbox::RunCallbacks.
@@ -139,6 +139,9 @@ class Mailbox : public Transport {
   // For destructors, before the message thread is stopped: sends what still waits, if closed; fails
   // every open call (Cancelled). With ProgressMode::kCaller it polls meanwhile.
   void ShutDown();
+
+  // Whether the block is of memory that may be sent from.
+  virtual bool MaySend(WorkerId to, std::span<const std::byte> block) const;
 
   Arena& MyArena(MemoryUse use) const { return *arenas_[static_cast<size_t>(use)]; }
   ProgressMode progress() const { return progress_; }

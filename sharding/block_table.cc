@@ -106,14 +106,15 @@ class TableWriter {
 
   // A lone worker's sum, and what sums that are lent lie in.
   void Sum(StageId j) {
-    if (self_.value > 0 || !Trains(j) || (plan_.workers > 1 && !plan_.lends())) return;
+    const bool lends = loans_.HasSums(self_);
+    if (!Trains(j) || !(lends || plan_.workers == 1)) return;
     Add({.kind = BlockKind::kSum, .stage = j}, plan_.stage(j).sum_bytes,
-        plan_.lends() ? Access::kLentToWrite : Access::kPrivate, &MemoryBytes::sums);
+        lends ? Access::kLentToWrite : Access::kPrivate, &MemoryBytes::sums);
   }
 
   // Otherwise worker 0 begins all sums of an iteration, in the order of backwards, in a few blocks.
   void Begun() {
-    if (self_.value > 0 || plan_.workers == 1 || plan_.lends()) return;
+    if (self_.value > 0 || plan_.workers == 1 || loans_.HasSums(self_)) return;
     Family family(BlocksOf(plan_, BlockKind::kBegun, Channel::kNone));
     int begun = 0;
     for (int j = plan_.stage_count() - 1; j >= 0; --j) {
@@ -140,6 +141,7 @@ class TableWriter {
   }
 
   const Plan& plan_;
+  const Loans loans_{plan_};
   const WorkerId self_;
   const std::span<const int64_t> moment_bytes_;
   std::vector<OwnBlock> blocks_;
@@ -151,7 +153,9 @@ int64_t NumbersBytes(int count) { return int64_t{count} * static_cast<int64_t>(s
 // no bytes.
 int64_t BytesFor(const Plan& plan, const Instruction& op, const MemoryBlock& block,
                  int metrics_count) {
-  if (block.kind == BlockKind::kCell) return 0;
+  const bool is_received =
+      block.kind >= BlockKind::kCell && block.kind <= BlockKind::kHeldPrediction;
+  if (IsWord(op) || (is_received && op.kind != OpKind::kReceive)) return 0;
   if (IsMessage(op.kind)) return MessageBytes(plan, op, metrics_count);
   switch (block.kind) {
     case BlockKind::kStatistics:
@@ -176,20 +180,31 @@ class MessageFamilies {
     std::map<MemoryBlock, int> turns;
     for (const Instruction& op : part) {
       for (const Use& use : op.uses) NoteUse(op, use, turns);
+      // What is lent has taken a turn, too, before it was named anew (loans.h).
+      const bool renamed = op.kind == OpKind::kReceive && op.loan;
+      if (renamed && op.uses[0].block.kind == BlockKind::kCell) {
+        ++turns[{.kind = BlockKind::kSlot, .channel = op.channel}];
+      }
     }
-    for (const auto& [first, count] : turns) families_.at(first).family.EndTurn(count);
+    for (const auto& [first, count] : turns) {
+      const auto used = families_.find(first);
+      if (used != families_.end()) used->second.family.EndTurn(count);
+    }
   }
 
   std::vector<OwnBlock> Blocks() const {
     std::vector<OwnBlock> blocks;
     for (const auto& [first, used] : families_) {
       OwnBlock own{.block = first,
-                   .access = used.exchanged ? Access::kExchanged : Access::kPrivate};
+                   .access = first.kind == BlockKind::kLent ? Access::kLentToRead
+                             : used.exchanged               ? Access::kExchanged
+                                                            : Access::kPrivate};
       for (; own.block.index < used.family.count(); ++own.block.index) {
         own.bytes = used.family.BytesOf(own.block.index);
-        blocks.push_back(own);
+        if (own.bytes > 0) blocks.push_back(own);
       }
     }
+    std::ranges::stable_partition(blocks, [](const OwnBlock& own) { return IsLent(own.access); });
     return blocks;
   }
 
@@ -306,6 +321,7 @@ int64_t MessageBytes(const Plan& plan, const Op& message, int metrics_count) {
                                                     : plan.stage(message.stage).trained_parameters);
     case Channel::kToken:
     case Channel::kReturn:
+    case Channel::kReturnCopy:
     case Channel::kNone: break;
   }
   return static_cast<int64_t>(kPayloadAlignment);

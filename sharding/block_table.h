@@ -70,8 +70,8 @@ struct OwnBlock {
 std::vector<OwnBlock> StateBlocks(const Plan& plan, WorkerId self,
                                   std::span<const int64_t> moment_bytes);
 
-// What messages come into and leave from besides, and statistics, metrics and norms. The errors of
-// ProgramWriter.
+// What messages come into and leave from besides, and statistics, metrics and norms: first what is lent.
+// The errors of ProgramWriter.
 absl::StatusOr<std::vector<OwnBlock>> MessageBlocks(const Plan& plan, WorkerId self,
                                                     int metrics_count);
 

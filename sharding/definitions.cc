@@ -230,7 +230,9 @@ bool HasStaggerToken(const Plan& plan, const StaggerWait& wait, int64_t m) {
 
 bool LapsEndAtOwners(const Plan& plan, int iteration) {
   const bool sharded = plan.exchange && plan.zero_stage > 0 && plan.workers > 1;
-  return sharded && !plan.one_host && IsOfDp(plan, iteration) && plan.laps > 1;
+  // No two workers are on one host.
+  const bool apart = std::ranges::all_of(plan.hosts, [](int workers) { return workers == 1; });
+  return sharded && apart && IsOfDp(plan, iteration) && plan.laps > 1;
 }
 
 bool IsOfDp(const Plan& plan, int iteration) {

@@ -74,23 +74,25 @@ struct ChannelFields {
   std::string_view fields, optional;
 };
 // In the order of Channel.
-constexpr std::array<ChannelFields, kChannelCount> kChannelFields = {{{"", ""},
-                                                                      {"stlvc", ""},  // forward
-                                                                      {"stlvc", ""},  // backward
-                                                                      {"stlvc", ""},  // inject
-                                                                      {"stlvc", ""},  // evaluation
-                                                                      {"stl", ""},    // sum
-                                                                      {"st", "l"},    // retire
-                                                                      {"stl", ""},    // buffers
-                                                                      {"st", ""},     // snapshots
-                                                                      {"tl", "c"},    // metrics
-                                                                      {"t", "c"},     // reports
-                                                                      {"stlc", ""},   // token
-                                                                      {"stvc", ""},   // collection
-                                                                      {"stc", ""},    // states
-                                                                      {"st", ""},     // finished
-                                                                      {"t", "s"},     // norms
-                                                                      {"st", ""}}};   // return
+constexpr std::array<ChannelFields, kChannelCount> kChannelFields = {
+    {{"", ""},
+     {"stlvc", ""},   // forward
+     {"stlvc", ""},   // backward
+     {"stlvc", ""},   // inject
+     {"stlvc", ""},   // evaluation
+     {"stl", ""},     // sum
+     {"st", "l"},     // retire
+     {"stl", ""},     // buffers
+     {"st", ""},      // snapshots
+     {"tl", "c"},     // metrics
+     {"t", "c"},      // reports
+     {"stlc", ""},    // token
+     {"stvc", ""},    // collection
+     {"stc", ""},     // states
+     {"st", ""},      // finished
+     {"t", "s"},      // norms
+     {"st", ""},      // return
+     {"stlc", ""}}};  // return_copy
 
 bool Has(std::string_view letters, char letter) {
   return letters.find(letter) != std::string_view::npos;
@@ -123,7 +125,7 @@ std::string WrongField(const Op& op) {
 }
 
 std::string WrongOperand(const Instruction& instruction) {
-  const bool returns = instruction.kind == OpKind::kSend && instruction.channel == Channel::kReturn;
+  const bool returns = instruction.kind == OpKind::kSend && BringsBack(instruction.channel);
   const std::span<const RoleRule> roles =
       returns ? std::span<const RoleRule>(kReturnRoles) : KindOf(instruction.kind).roles;
   std::array<int, kRoleCount> counts{};

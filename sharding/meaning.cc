@@ -28,7 +28,7 @@ namespace {
 struct Cell {
   Symbol symbol;
   BlockPlace lent;                // of what was lent: where it lies, and has its symbol
-  Version label = kNoVersion;     // of a copy, by its name
+  Op came = {};                   // the receive that brought it
   Op name{.kind = OpKind::kEnd};  // kReceive: not used yet
   Iteration last_read = kNoIteration;
 };
@@ -41,7 +41,12 @@ struct Message {
 class SymbolicRun {
  public:
   SymbolicRun(const Plan& plan, const LinkedRing& ring, uint64_t order)
-      : plan_(plan), ring_(ring), order_(order), labels_(plan), memory_(plan.workers) {
+      : plan_(plan),
+        ring_(ring),
+        loans_(plan),
+        order_(order),
+        labels_(plan),
+        memory_(plan.workers) {
     if (plan.stagger && plan.workers > 1) waits_ = StaggerWaits(plan);
   }
 
@@ -68,7 +73,7 @@ class SymbolicRun {
         absl::Status form = CheckInstruction(op);
         if (form.ok() && op.stage != kNoStage && !IsStage(op.stage.value))
           form = FailedPrecondition("the plan has no such stage");
-        if (form.ok() && op.loan != (IsMessage(op.kind) && IsLent(plan_, op.channel))) {
+        if (form.ok() && op.loan != loans_.IsLent(WorkerId(w), op)) {
           form = FailedPrecondition("is lent, or is not");
         }
         if (!form.ok()) return Annotate(form, ring_.Describe(i));
@@ -151,11 +156,7 @@ class SymbolicRun {
     const auto edge = [&](int from, int to) {
       next[from].push_back(to);
       ++missing[to];
-      if (!plan_.lends()) return;
-      // A receive into a slot waits for its message alone (link.h).
-      const RingOp& op = ring_.ops[to];
-      const bool message = from == ring_.partner[to];
-      if (op.kind != OpKind::kReceive || IsWord(op) || message) before_[to].push_back(from);
+      if (plan_.lends()) before_[to].push_back(from);
     };
     for (int w = 0; w < plan_.workers; ++w) {
       Hazards hazards;
@@ -252,11 +253,13 @@ class SymbolicRun {
     Touch(place, false);
     return At(place).symbol;
   }
-  // A use that several workers may overlap in. Of a large ring those of sums alone, since that takes
+  // A use that several workers may overlap in. Of a large ring not those of versions, since that takes
   // long: Verify proves besides that versions are not overwritten (WaitGraph::CheckOverwrites).
   void Touch(const BlockPlace& place, bool writes) {
     if (!plan_.lends()) return;
-    if (ring_.count() > kSmallRing && NameOf(place).kind != BlockKind::kSum) return;
+    const BlockKind kind = NameOf(place).kind;
+    const bool always = kind == BlockKind::kSum || kind == BlockKind::kLent;
+    if (ring_.count() > kSmallRing && !always) return;
     uses_.Note(place, {at_, worker_, writes, IsCompute(op_->kind)});
   }
 
@@ -557,7 +560,7 @@ class SymbolicRun {
     if (lent && NameOf(cell.lent).stage != op_->stage) return Wrong("is of another stage");
     const Symbol wanted = Labelled(op_->stage.value, op_->version);
     if (!lent) RZ_RETURN_IF_ERROR(Expect(cell.symbol, wanted));
-    if (cell.label != op_->version) return Wrong("lets go of a copy with another label");
+    if (cell.came.version != op_->version) return Wrong("lets go of a copy with another label");
     if (cell.last_read != op_->iteration) return Wrong("lets go of a copy in another iteration");
     cell = {};
     return absl::OkStatus();
@@ -575,6 +578,10 @@ class SymbolicRun {
     const Symbol symbol = At(place).symbol;
     under_way_[ring_.partner[at_]] = {place, symbol};
     if (op_->channel == Channel::kReturn) return GiveBack(place);
+    if (op_->channel == Channel::kReturnCopy) return GiveBackCopy();
+    // What goes to the next host is not used any more on this one.
+    const bool sums = op_->channel == Channel::kSum || op_->channel == Channel::kRetire;
+    if (sums && !op_->loan) used_[place] = op_->iteration;
     Touch(place, false);
     return symbol.of == Of::kNothing ? Wrong("there is nothing yet to send") : absl::OkStatus();
   }
@@ -590,19 +597,31 @@ class SymbolicRun {
     return absl::OkStatus();
   }
 
-  // What was lent is here again.
-  absl::Status TakeBack(const BlockPlace& lent) const {
-    const BlockPlace own{worker_, Find(Role::kTarget)->block};
-    return lent == own ? absl::OkStatus() : Wrong("brings back another block");
+  // A copy that nobody here or behind reads any more.
+  absl::Status GiveBackCopy() {
+    Cell& cell = CellOf(Find(Role::kSource)->block);
+    const bool same = cell.came.stage == op_->stage && cell.came.copy == op_->copy &&
+                      cell.came.iteration == op_->iteration && cell.came.lap == op_->lap &&
+                      cell.came.peer == op_->peer;
+    if (!IsLoan(cell) || !same) return Wrong("gives back another copy");
+    cell = {};
+    return absl::OkStatus();
+  }
+
+  // What was lent is here again, or at its lender.
+  absl::Status TakeBack(const BlockPlace& lent) {
+    return lent == Where(Find(Role::kTarget)->block) ? absl::OkStatus()
+                                                     : Wrong("brings back another block");
   }
 
   absl::Status Receive() {
     const Message message = under_way_.extract(at_).mapped();
     const BlockPlace& lent = message.from;
-    if (op_->channel == Channel::kReturn) return TakeBack(lent);
+    if (BringsBack(op_->channel)) return TakeBack(lent);
     const Symbol came = op_->loan ? At(lent).symbol : message.symbol;
     RZ_RETURN_IF_ERROR(CheckName(came));
-    if (op_->loan && LentBlock{WorkerId(lent.home), NameOf(lent)} != HomeOf(plan_, *op_))
+    if (op_->loan &&
+        LentBlock{WorkerId(lent.home), NameOf(lent)} != loans_.HomeOf(WorkerId(worker_), *op_))
       return Wrong("lends another block");
     const BlockPlace own{worker_, Find(Role::kTarget)->block};
     Touch(op_->loan ? lent : own, !op_->loan);
@@ -615,7 +634,7 @@ class SymbolicRun {
       return Wrong(absl::StrCat("comes over ", SymbolText(cell.symbol), ", which is still held"));
     }
     cell = {};
-    cell.label = op_->version;
+    cell.came = *op_;
     if (op_->loan) {
       cell.lent = lent;
     } else {
@@ -675,6 +694,7 @@ class SymbolicRun {
         if (op_->stage == kNoStage) return Expect(came, {Of::kNorm, -1, t});
         return Expect(came, {Of::kSquares, j, t});
       case Channel::kReturn:
+      case Channel::kReturnCopy:
       case Channel::kNone: break;
     }
     return Wrong("has no channel");
@@ -763,6 +783,7 @@ class SymbolicRun {
 
   const Plan& plan_;
   const LinkedRing& ring_;
+  const Loans loans_;
   const int first_ = plan_.first_iteration;
   const uint64_t order_;
   const RequiredLabels labels_;

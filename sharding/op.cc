@@ -18,7 +18,7 @@ namespace {
 constexpr std::array<const char*, kChannelCount> kChannelNames = {
     "none",       "forward", "backward",  "inject",  "evaluation", "sum",
     "retire",     "buffers", "snapshots", "metrics", "reports",    "token",
-    "collection", "states",  "finished",  "norms",   "return"};
+    "collection", "states",  "finished",  "norms",   "return",     "return_copy"};
 constexpr std::array<const char*, 7> kCopyNames = {"none",    "fwd",  "bwd", "eval",
                                                    "collect", "grad", "opt"};
 

@@ -56,9 +56,10 @@ enum class Channel : uint8_t {
   kStates,        // "states": finished sums and optimizer states for whoever collects
   kFinished,      // "finished": a complete sum on its way to all workers (stage 0 of ZeRO)
   kNorms,         // "norms": a stage's squares to worker 0; without a stage: the norm from there
-  kReturn,        // "return": what was lent comes back; without payload
+  kReturn,        // "return": the memory of a sum that was lent comes back; without payload
+  kReturnCopy,    // "return_copy": that of a copy
 };
-inline constexpr int kChannelCount = static_cast<int>(Channel::kReturn) + 1;
+inline constexpr int kChannelCount = static_cast<int>(Channel::kReturnCopy) + 1;
 inline constexpr int kOpKindCount = static_cast<int>(OpKind::kNorm) + 1;
 
 // Which traveller a copy of parameters belongs to, what a fold is of, or which part of a stage is
@@ -107,6 +108,11 @@ bool IsCompute(OpKind kind);
 constexpr bool IsMessage(OpKind kind) { return kind == OpKind::kSend || kind == OpKind::kReceive; }
 // True for channels whose messages are a stage's parameters.
 bool CarriesParameters(Channel channel);
+
+// True for words that bring back what was lent.
+constexpr bool BringsBack(Channel channel) {
+  return channel == Channel::kReturn || channel == Channel::kReturnCopy;
+}
 
 // True for those whose copies are held where copies are held (Plan::holds_copies).
 bool BringsHeldCopies(Channel channel);

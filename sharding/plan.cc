@@ -1,9 +1,12 @@
 // Checking, printing and parsing of plans.
 #include "sharding/plan.h"
 
+#include <algorithm>
+#include <numeric>
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
 
 namespace ringzero {
@@ -153,6 +156,11 @@ absl::Status CheckPlan(const Plan& plan) {
         "wait");
   }
   RZ_RETURN_IF_ERROR(CheckPrediction(plan));
+  const std::vector<int>& hosts = plan.hosts;
+  const int placed = std::accumulate(hosts.begin(), hosts.end(), 0);
+  if (!hosts.empty() && (placed != plan.workers || *std::ranges::min_element(hosts) < 1)) {
+    return Wrong("hosts", absl::StrCat("each at least 1, and together ", plan.workers), placed);
+  }
   if (plan.samples.per_epoch < 0) {
     return Wrong("samples.per_epoch", "at least 0", plan.samples.per_epoch);
   }
@@ -202,7 +210,9 @@ std::string PlanToString(const Plan& plan) {
     absl::StrAppend(&text, " first_iteration ", plan.first_iteration);
   }
   if (plan.warmup_updates > 0) absl::StrAppend(&text, " warmup_updates ", plan.warmup_updates);
-  if (plan.one_host) absl::StrAppend(&text, " one_host 1");
+  if (!plan.hosts.empty()) {
+    absl::StrAppend(&text, " hosts ", plan.hosts.size(), " ", absl::StrJoin(plan.hosts, " "));
+  }
   if (plan.samples.per_epoch > 0) {
     absl::StrAppend(&text, " epoch_samples ", plan.samples.per_epoch, " micro_batch ",
                     plan.samples.micro_batch);
@@ -295,7 +305,7 @@ absl::StatusOr<Plan> ParsePlan(const std::string& text) {
   if (head.wrong().empty() && head.Next("warmup_updates")) {
     head.Read("warmup_updates", &plan.warmup_updates);
   }
-  if (head.wrong().empty() && head.Next("one_host")) head.Read("one_host", &plan.one_host);
+  if (head.wrong().empty() && head.Next("hosts")) head.ReadList("hosts", &plan.hosts);
   if (head.wrong().empty() && head.Next("epoch_samples")) {
     head.Read("epoch_samples", &plan.samples.per_epoch);
     head.Read("micro_batch", &plan.samples.micro_batch);

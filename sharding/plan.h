@@ -113,8 +113,9 @@ struct Plan {
   EvaluationPlan evaluation;
   CollectionPlan collection;
   SamplePlan samples;
-  // All workers are on one host, map each other's memory (shm, local), and may lend it.
-  bool one_host = false;
+  // How many workers each host has, in order: those of a host map each other's memory (shm, local) and
+  // may lend it. {4, 4}: workers 0 to 3 are on one host, 4 to 7 on another. Empty: no worker lends.
+  std::vector<int> hosts;
   std::vector<StagePlan> stages;
 
   // Which rule iteration t follows.
@@ -143,8 +144,12 @@ struct Plan {
   bool has_two_masters() const {
     return !updates_in_place() && (collection.every > 0 || !collection.versions.empty());
   }
-  // Copies and sums are lent, not copied (loans.h). A sum that all workers update from is not.
-  bool lends() const { return one_host && exchange && workers > 1 && zero_stage > 0; }
+  // Workers of one host lend copies and sums, and do not copy them (loans.h). A sum that all workers
+  // update from is not lent.
+  bool lends() const {
+    const bool share = static_cast<int>(hosts.size()) < workers && !hosts.empty();
+    return share && exchange && zero_stage > 0;
+  }
   // In dp all workers are in the same place of the same lap. What the last worker sent on to worker 0
   // for the next lap would lie in slots for a whole lap, and the last worker would wait for free slots.
   // So owners send worker 0 its copies of later laps, and the sum of a lap goes by way of its owner.

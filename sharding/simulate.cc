@@ -145,7 +145,8 @@ class Tally {
       case Channel::kReports:
       case Channel::kNorms:
       case Channel::kToken:
-      case Channel::kReturn: return 0;
+      case Channel::kReturn:
+      case Channel::kReturnCopy: return 0;
       default: return MessageBytes(plan_, message, 0);
     }
   }

@@ -1,7 +1,10 @@
 // Memory by the names of blocks.
 #include "zero/block_memory.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/status.h"
@@ -47,11 +50,17 @@ MemoryUse UseOf(Access access) {
   return access == Access::kLentToWrite ? MemoryUse::kSums : MemoryUse::kParameters;
 }
 
-const LentMemory::Place& LentMemory::PlaceOf(const LentBlock& lent) {
+absl::StatusOr<LentMemory::Place> LentMemory::PlaceOf(const LentBlock& lent) {
   std::map<MemoryBlock, Place>& places = places_[lent.home];
   if (places.empty()) {
+    // As it is allocated: what is lent of the other blocks comes first among them.
+    std::vector<OwnBlock> table = StateBlocks(plan_, lent.home, {});
+    RZ_ASSIGN_OR_RETURN(const std::vector<OwnBlock> others,
+                        MessageBlocks(plan_, lent.home, /*metrics_count=*/1));
+    std::ranges::copy_if(others, std::back_inserter(table),
+                         [](const OwnBlock& own) { return IsLent(own.access); });
     std::map<MemoryUse, size_t> used;
-    for (const OwnBlock& own : StateBlocks(plan_, lent.home, {})) {
+    for (const OwnBlock& own : table) {
       if (own.access == Access::kPrivate) continue;
       size_t& offset = used[UseOf(own.access)];
       places[own.block] = {UseOf(own.access), offset, static_cast<size_t>(own.bytes)};
@@ -64,7 +73,7 @@ const LentMemory::Place& LentMemory::PlaceOf(const LentBlock& lent) {
 }
 
 absl::StatusOr<MappedMemory> LentMemory::At(Transport& transport, const LentBlock& lent) {
-  const Place& place = PlaceOf(lent);
+  RZ_ASSIGN_OR_RETURN(const Place place, PlaceOf(lent));
   MappedMemory& memory = mapped_[{lent.home, place.use}];
   if (memory.bytes.empty()) memory = transport.MemoryOf(lent.home, place.use);
   // With the stamp behind it.
@@ -78,7 +87,7 @@ absl::StatusOr<MappedMemory> LentMemory::At(Transport& transport, const LentBloc
 }
 
 absl::StatusOr<MappedMemory> LentMemory::Of(Transport& transport, const Op& loan) {
-  return At(transport, HomeOf(plan_, loan));
+  return At(transport, loans_.HomeOf(transport.self(), loan));
 }
 
 absl::Status LentMemory::Check(Transport& transport, const MemoryBlock& own,

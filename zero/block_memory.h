@@ -26,6 +26,7 @@
 #include "sharding/block_table.h"
 #include "sharding/label.h"
 #include "sharding/loans.h"
+#include "sharding/plan.h"
 
 namespace ringzero {
 
@@ -67,6 +68,13 @@ class Stamp {
 
 // θ_{-1} is θ_0, in the same memory.
 inline int64_t StampOf(Version label) { return std::max(label.value, 0); }
+// Of a sum's memory: the sum of iteration t may begin there; it has begun, and has `count` gradients.
+inline int64_t StampOfFreeSum(const Plan& plan, int t) {
+  return int64_t{t} * (plan.workers * plan.laps + 2);
+}
+inline int64_t StampOfSum(const Plan& plan, int t, int count) {
+  return StampOfFreeSum(plan, t) + 1 + count;
+}
 
 class BlockMemory {
  public:
@@ -124,8 +132,8 @@ class LentMemory {
   // `plan` must outlive this.
   explicit LentMemory(const Plan& plan) : plan_(plan) {}
 
-  // The block that `loan` is of, as this worker maps it. Internal if its owner's memory is not known
-  // yet.
+  // The block that `loan` is of, which this worker receives, as it maps it. Internal if its owner's
+  // memory is not known yet.
   absl::StatusOr<MappedMemory> Of(Transport& transport, const Op& loan);
   // Internal if a lent block of this worker does not lie where the others look for it.
   absl::Status Check(Transport& transport, const MemoryBlock& own, const std::byte* data);
@@ -137,9 +145,10 @@ class LentMemory {
     size_t bytes;
   };
   absl::StatusOr<MappedMemory> At(Transport& transport, const LentBlock& lent);
-  const Place& PlaceOf(const LentBlock& lent);
+  absl::StatusOr<Place> PlaceOf(const LentBlock& lent);
 
   const Plan& plan_;
+  const Loans loans_{plan_};
   std::map<WorkerId, std::map<MemoryBlock, Place>> places_;        // by home
   std::map<std::pair<WorkerId, MemoryUse>, MappedMemory> mapped_;  // those that are known
 };

@@ -7,18 +7,15 @@
 
 namespace ringzero {
 
-// Kinds are four bits. No message is of Channel::kNone, so the last channel has its number.
-static_assert(kChannelCount == kMaxMessageKinds + 1);
+// A message's kind is its channel.
+static_assert(kChannelCount <= kMaxMessageKinds);
 
 inline MessageKey MessageKeyOf(const Op& message) {
-  const int kind = static_cast<int>(message.channel) % kMaxMessageKinds;
-  return {static_cast<uint8_t>(kind), MessageTag(message)};
+  return {static_cast<uint8_t>(message.channel), MessageTag(message)};
 }
 
 // The kSend that has this name (sharding/op.h, MessageOp).
-inline Op SendOf(MessageKey key) {
-  return MessageOp(key.kind == 0 ? Channel::kReturn : static_cast<Channel>(key.kind), key.tag);
-}
+inline Op SendOf(MessageKey key) { return MessageOp(static_cast<Channel>(key.kind), key.tag); }
 
 }  // namespace ringzero
 

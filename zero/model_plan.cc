@@ -103,7 +103,7 @@ Plan WithoutStages(const PlanRequest& request) {
             .skip_overflows = request.precision.skip_overflows,
             .evaluation = request.evaluation,
             .collection = request.collection,
-            .one_host = request.one_host && request.lends};
+            .hosts = request.lends ? request.hosts : std::vector<int>()};
   if (request.epoch_samples != 0) {
     plan.samples = {.per_epoch = request.epoch_samples, .micro_batch = request.micro_batch};
   }
@@ -119,7 +119,7 @@ absl::StatusOr<PlanProof> Prove(const Plan& plan, const PlanRequest& request) {
     resolved.window = plan.window;
   }
   // What is lent takes no slots at all.
-  if (request.one_host && !plan.lends()) {
+  if (request.hosts.size() == 1 && !plan.lends()) {
     RZ_ASSIGN_OR_RETURN(resolved.window, ChooseFreeWindow(plan));
   }
   return ProvePlan(resolved);

@@ -57,9 +57,9 @@ struct PlanRequest {
   // micro-batch is full.
   int64_t epoch_samples = 0;
   int window = 0;  // 0: chosen
-  // Workers share memory (shm, local). Where they lend nothing, a chosen window is as large as the step
-  // needs (sharding/simulate.h).
-  bool one_host = false;
+  // How many neighbouring workers share memory (shm, local), host by host (Plan::hosts). Where all do and
+  // lend nothing, a chosen window is as large as the step needs (sharding/simulate.h).
+  std::vector<int> hosts;
   // And lend it (sharding/loans.h). Payload that has checksums, or is to be damaged, is not lent.
   bool lends = true;
   int pending = 1;

@@ -70,7 +70,7 @@ std::string DescribeOwners(const FlatShards& shards);
 class ShardRing {
  public:
   struct Options {
-    bool lends = false;  // all workers share memory (p2p/connect.h, SharesMemory)
+    bool lends = false;  // all workers share memory (p2p/connect.h, WorkersThatShare)
     std::chrono::milliseconds wait_timeout = std::chrono::minutes(10);
   };
   // One visit of the sums.

@@ -65,7 +65,9 @@ absl::StatusOr<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::Create(
     return good;
   }
   RZ_RETURN_IF_ERROR(Agree(job->seat, AgreementOf(options)));
-  RZ_ASSIGN_OR_RETURN(const bool lends, SharesMemory(job->transport, job->seat.hosts));
+  RZ_ASSIGN_OR_RETURN(const std::vector<int> share,
+                      WorkersThatShare(job->transport, job->seat.hosts, workers));
+  const bool lends = share.size() == 1;
   TransportOptions needs = ShardRing::Needs(*shards, job->seat.self, lends);
   needs.peer_timeout = job->peer_timeout;
   RZ_ASSIGN_OR_RETURN(Connection made, Connect(job->seat, {.transport = job->transport,

@@ -320,7 +320,7 @@ absl::StatusOr<Plan> ReadTrafficPlan(const std::string& file) {
     return InvalidArgument("--plan ", file, ": the benchmark plays stage 3 of ZeRO, found ",
                            plan->zero_stage);
   }
-  plan->one_host = false;  // here all messages have payload
+  plan->hosts.clear();  // here all messages have payload
   RZ_RETURN_IF_ERROR(Annotate(CheckPlan(*plan), absl::StrCat("--plan ", file)));
   const absl::StatusOr<int> window = ChooseWindow(*plan);
   RZ_RETURN_IF_ERROR(Annotate(window.status(), absl::StrCat("--plan ", file)));

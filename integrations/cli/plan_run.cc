@@ -217,6 +217,10 @@ int64_t RoundingOf(int64_t bytes, int64_t huge_page_bytes) {
   return (bytes + page - 1) / page * page - bytes;
 }
 
+size_t CountHosts(const RunInput& input) {
+  return std::max<size_t>(1, std::set<std::string>(input.hosts.begin(), input.hosts.end()).size());
+}
+
 // How payload gets to another worker.
 PoolKind PoolKindOf(const RunInput& input) {
   using Transport = CyclicConfig::Transport;
@@ -227,7 +231,17 @@ PoolKind PoolKindOf(const RunInput& input) {
     case Transport::kNccl: return PoolKind::kReceived;
     case Transport::kAuto: break;
   }
-  return input.hosts == 1 ? PoolKind::kShared : PoolKind::kReceived;
+  return CountHosts(input) == 1 ? PoolKind::kShared : PoolKind::kReceived;
+}
+
+// Which workers share memory (PlanRequest::hosts).
+absl::StatusOr<std::vector<int>> WorkersThatShareOf(const RunInput& input) {
+  const CyclicConfig& cyclic = input.config.cyclic;
+  if (cyclic.transport == CyclicConfig::Transport::kLocal) return std::vector<int>{cyclic.workers};
+  const bool by_host =
+      PoolKindOf(input) == PoolKind::kShared || cyclic.transport == CyclicConfig::Transport::kAuto;
+  if (!by_host) return std::vector<int>();
+  return WorkersThatShare(ChoiceOf(cyclic.transport), input.hosts, cyclic.workers);
 }
 
 absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunInput& input,
@@ -287,8 +301,8 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenData(const Config& config) {
 
 }  // namespace
 
-absl::StatusOr<RunInput> OpenRun(Config config, int hosts) {
-  RunInput input{.config = std::move(config), .hosts = hosts};
+absl::StatusOr<RunInput> OpenRun(Config config, std::vector<std::string> hosts) {
+  RunInput input{.config = std::move(config), .hosts = std::move(hosts)};
   RZ_ASSIGN_OR_RETURN(input.data, OpenData(input.config));
   RZ_ASSIGN_OR_RETURN(input.length, MeasureRun(input.config, input.data->train().size(),
                                                input.data->test().size()));
@@ -328,7 +342,7 @@ absl::StatusOr<PlannedRun> PlanRun(const RunInput& input) {
     std::iota(request.boundaries.begin(), request.boundaries.end(), 0);
   } else {
     if (!config.cyclic.profile.empty()) RZ_RETURN_IF_ERROR(TakeFrozenCosts(config, run.model));
-    request.one_host = PoolKindOf(input) != PoolKind::kReceived;
+    RZ_ASSIGN_OR_RETURN(request.hosts, WorkersThatShareOf(input));
   }
   absl::StatusOr<PlannedModel> planned = PlanModel(run.model, request);
   if (!planned.ok()) return PlanError(config, planned.status());
@@ -372,7 +386,12 @@ absl::StatusOr<RunFit> CertifyRun(const RunInput& run_input, const PlannedRun& r
   RZ_ASSIGN_OR_RETURN(input.states, ForecastRun(config, run));
   RZ_ASSIGN_OR_RETURN(input.extras, ExtrasOf(run_input, run.planned));
   const int workers = config.cyclic.workers;
-  for (int w = 0; w < workers; ++w) input.hosts.push_back(w * run_input.hosts / workers);
+  std::map<std::string, int> numbers;
+  for (const std::string& host : run_input.hosts) {
+    const auto [number, first] = numbers.try_emplace(host, static_cast<int>(numbers.size()));
+    input.hosts.push_back(number->second);
+  }
+  input.hosts.resize(static_cast<size_t>(workers));
   input.one_process = config.cyclic.transport == CyclicConfig::Transport::kLocal;
   fit.unit = PoolKindOf(run_input) == PoolKind::kReceived ? FitUnit::kWorker : FitUnit::kHost;
   // If not even memory without a pass fits, there may be no room to measure a pass.
@@ -461,7 +480,7 @@ CostProfile Combine(const std::vector<CostProfile>& workers) {
 absl::StatusOr<CostProfile> MeasureCosts(const RunInput& input) {
   RunInput few = input;
   few.config = ConfigOfProfile(input.config);
-  few.hosts = 1;
+  few.hosts.clear();
   few.stage_per_layer = true;
   few.length.iterations = kLeftOut + kMeasured;
   few.length.evaluation = {};
@@ -563,9 +582,9 @@ absl::StatusOr<PlanTimes> PredictTimes(const RunInput& input, const PlannedRun& 
         "small ones are slower, and messages are free: --profile FILE measures",
         1e-9 * machine.flops_per_second, 1e-9 * machine.bytes_per_second);
   }
-  const int hosts = input.hosts;
+  const size_t hosts = CountHosts(input);
   const double cores = UsableCores();
-  UseCores(cores * hosts / input.config.cyclic.threads, times.speed);
+  UseCores(cores * static_cast<double>(hosts) / input.config.cyclic.threads, times.speed);
   RZ_ASSIGN_OR_RETURN(const StepForecast step, ForecastStep(short_run, times.speed));
   RZ_ASSIGN_OR_RETURN(const std::string window, DescribeLargerWindow(input, short_run, plan));
   times.text =
@@ -578,19 +597,24 @@ absl::StatusOr<PlanTimes> PredictTimes(const RunInput& input, const PlannedRun& 
 // What is printed: the first iterations show all that repeats.
 constexpr int kShownIterations = 2;
 
-// What would carry messages if the workers were on `hosts` hosts, an equal run of numbers on each.
-absl::StatusOr<std::string> DescribeTransport(const Config& config, int hosts) {
-  const int workers = config.cyclic.workers;
+// The host of each worker, an equal run of numbers on each.
+absl::StatusOr<std::vector<std::string>> PlacesOn(int hosts, int workers) {
   if (hosts > workers) {
     return InvalidArgument("--hosts: wanted at most ", workers, " (one per worker), found ", hosts);
   }
+  std::vector<std::string> places;
+  for (int w = 0; w < workers; ++w) places.push_back(absl::StrCat("host", w * hosts / workers));
+  return places;
+}
+
+// What would carry messages if the workers were there.
+absl::StatusOr<std::string> DescribeTransport(const Config& config, int hosts,
+                                              const std::vector<std::string>& places) {
   if (config.cyclic.transport == CyclicConfig::Transport::kLocal) {
     if (hosts == 1) return "local between all workers (threads of one process)";
     return InvalidArgument("cyclic.transport: local is for threads of one process, not for ", hosts,
                            " hosts");
   }
-  std::vector<std::string> places;
-  for (int w = 0; w < workers; ++w) places.push_back(absl::StrCat("host", w * hosts / workers));
   RZ_ASSIGN_OR_RETURN(const ChosenTransport chosen,
                       ChooseTransport(ChoiceOf(config.cyclic.transport), places));
   return chosen.why;
@@ -683,8 +707,9 @@ absl::Status RunPlan(const CommandLine& line) {
                            worker);
   }
   RZ_RETURN_IF_ERROR(CheckPlanFiles(line, loaded));
-  RZ_ASSIGN_OR_RETURN(const std::string transport, DescribeTransport(loaded, line.hosts));
-  RZ_ASSIGN_OR_RETURN(RunInput input, OpenRun(std::move(loaded), line.hosts));
+  RZ_ASSIGN_OR_RETURN(const auto places, PlacesOn(line.hosts, loaded.cyclic.workers));
+  RZ_ASSIGN_OR_RETURN(const std::string transport, DescribeTransport(loaded, line.hosts, places));
+  RZ_ASSIGN_OR_RETURN(RunInput input, OpenRun(std::move(loaded), places));
   const Config& config = input.config;
   // The profile and the fit come first: both need a process that has not computed.
   RZ_ASSIGN_OR_RETURN(const std::optional<SavedProfile> profile, FindProfile(line.profile, input));

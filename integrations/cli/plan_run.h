@@ -1,6 +1,6 @@
 // From a configuration to its data, the length of the run, and its plan.
 //
-//   RZ_ASSIGN_OR_RETURN(const RunInput input, OpenRun(config, /*hosts=*/1));
+//   RZ_ASSIGN_OR_RETURN(const RunInput input, OpenRun(config, /*hosts=*/{}));
 //   RZ_ASSIGN_OR_RETURN(const PlannedRun run, PlanRun(input));
 //   RZ_ASSIGN_OR_RETURN(const RunFit fit, CertifyRun(input, run, Parent::kLauncher));
 //   RZ_RETURN_IF_ERROR(CheckFit(fit.certificate, fit.budgets));
@@ -37,14 +37,14 @@ struct RunInput {
   Config config;
   std::shared_ptr<const Dataset> data;
   RunLength length;
-  int hosts = 1;                   // the forecast gives each an equal run of worker numbers
+  std::vector<std::string> hosts;  // of each worker; empty: one host
   bool stage_per_layer = false;    // in place of the configuration's stages
   std::optional<PlanProof> proof;  // by the process that planned first
 };
 
 // Opens the data and checks that the model fits it: InvalidArgument names the key, or the file. A
 // rate curve that is to end with the run ends there.
-absl::StatusOr<RunInput> OpenRun(Config config, int hosts);
+absl::StatusOr<RunInput> OpenRun(Config config, std::vector<std::string> hosts);
 
 // Which samples make which batch.
 BatchesOptions BatchesOf(const RunInput& input);

@@ -266,12 +266,6 @@ absl::Status CheckMonitors(const Config& config) {
   return absl::OkStatus();
 }
 
-int HostsOf(const std::optional<OutsideJob>& job) {
-  if (!job.has_value()) return 1;
-  const std::vector<std::string>& hosts = job->seat.hosts;
-  return std::max<int>(1, std::set<std::string>(hosts.begin(), hosts.end()).size());
-}
-
 absl::StatusOr<RunInput> Prepare(const CommandLine& line, absl::StatusOr<Config> loaded,
                                  const std::optional<OutsideJob>& job) {
   RZ_ASSIGN_OR_RETURN(Config config, std::move(loaded));
@@ -286,7 +280,9 @@ absl::StatusOr<RunInput> Prepare(const CommandLine& line, absl::StatusOr<Config>
                                      job->seat.self.value, " of ", job->seat.workers, " (",
                                      job->identity.source, ")"));
   }
-  RZ_ASSIGN_OR_RETURN(RunInput input, OpenRun(std::move(config), HostsOf(job)));
+  std::vector<std::string> hosts;
+  if (job.has_value()) hosts = job->seat.hosts;
+  RZ_ASSIGN_OR_RETURN(RunInput input, OpenRun(std::move(config), std::move(hosts)));
   const TraceIterations traced = line.trace_iterations.value_or(TraceIterations());
   if (traced.first > input.length.iterations) {
     return InvalidArgument("--trace-iterations ", traced.first, ":", traced.last, ": the run has ",

@@ -64,7 +64,7 @@ absl::Status TrainModel(const TrainOptions& options,
   const std::vector<std::string> hosts = run.seat.value_or(JobSeat()).hosts;
   mine.plan.lends = options.plan.lends && !run.checksums;
   const auto plan = [&]() -> absl::StatusOr<PlannedRun> {
-    RZ_ASSIGN_OR_RETURN(mine.plan.one_host, SharesMemory(run.transport, hosts));
+    RZ_ASSIGN_OR_RETURN(mine.plan.hosts, WorkersThatShare(run.transport, hosts, mine.plan.workers));
     return PlanOf(mine, model);
   };
   return RunWorkers(run, plan,

@@ -418,6 +418,15 @@ MappedMemory ShmPort::MemoryOf(WorkerId owner, MemoryUse use) const {
   return found == views_.end() ? MappedMemory() : found->second;
 }
 
+bool ShmPort::Maps(std::span<const std::byte> block) const {
+  const std::lock_guard<std::mutex> lock(views_mutex_);
+  return std::ranges::any_of(views_, [&](const auto& view) {
+    const std::span<std::byte> memory = view.second.bytes;
+    return block.data() >= memory.data() && block.size() <= memory.size() &&
+           block.data() <= memory.data() + (memory.size() - block.size());
+  });
+}
+
 namespace {
 
 class ShmTransport final : public Mailbox {

@@ -28,6 +28,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -74,6 +75,8 @@ class ShmPort {
 
   // As Transport::MemoryOf.
   MappedMemory MemoryOf(WorkerId owner, MemoryUse use) const;
+  // Whether a block is of a worker's memory that is mapped here.
+  bool Maps(std::span<const std::byte> block) const;
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -33,7 +33,7 @@ class ShmWire final : public Wire {
 
   bool SendBlock(WorkerId to, const BlockMessage& message) override;
   bool Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) override;
-  bool HasWords() const override { return true; }
+  bool HasWords(WorkerId) const override { return true; }
   void SendWord(WorkerId to, MessageKey key) override;
   void SendNote(WorkerId to, Note note) override;
   void Wake() override;

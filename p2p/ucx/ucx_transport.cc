@@ -2,6 +2,7 @@
 // that chooses between the two.
 #include "p2p/ucx/ucx_transport.h"
 
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,6 +34,8 @@ class MixedWire final : public Wire {
   bool Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) override {
     return To(from).Move(from, message, block);
   }
+  bool HasWords(WorkerId peer) const override { return IsHere(peer); }
+  void SendWord(WorkerId to, MessageKey key) override { here_->SendWord(to, key); }
   void SendNote(WorkerId to, Note note) override { To(to).SendNote(to, std::move(note)); }
   // One of the two threads runs the callbacks: the one that has messages.
   void Wake() override { here_->members().size() > 1 ? here_->Wake() : there_.Wake(); }
@@ -74,12 +77,21 @@ class UcxTransport final : public Mailbox {
     if (to == self()) return "self";
     return mixed_ != nullptr && mixed_->IsHere(to) ? "shm" : there_->LinkTo(to);
   }
+  MappedMemory MemoryOf(WorkerId owner, MemoryUse use) override {
+    return here_ == nullptr ? MappedMemory() : here_->MemoryOf(owner, use);
+  }
   bool Poll() override {
     const bool here = here_ != nullptr && here_->Poll();
     return there_->Poll() || here;
   }
 
  private:
+  // Also what a worker of this host has lent, to another host.
+  bool MaySend(WorkerId to, std::span<const std::byte> block) const override {
+    if (Mailbox::MaySend(to, block)) return true;
+    return mixed_ != nullptr && !mixed_->IsHere(to) && here_->Maps(block);
+  }
+
   const std::unique_ptr<UcxPort> there_;
   const std::unique_ptr<MixedWire> mixed_;  // null: all peers are reached over `there_`
   std::unique_ptr<ShmPort> here_;           // likewise

@@ -10,7 +10,7 @@
 // first.
 //
 // Where some workers share a host and others do not, both ways are in one mailbox, with one memory:
-// what a peer of this host hands over is sent on from where it lies.
+// words go to the workers of this host, and what those have lent is sent on from where it lies.
 //
 //   RZ_ASSIGN_OR_RETURN(ShmEndpoint endpoint, ConnectShmEndpoint(seat, peers_here));
 //   RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,

@@ -155,10 +155,10 @@ absl::StatusOr<PlannedRun> Worker::Plan(const RunLength& length) const {
   request.epoch_samples = length.epoch_samples;
   request.evaluation = length.evaluation;
   request.optimizer = config_.optimizer;
-  RZ_ASSIGN_OR_RETURN(
-      request.one_host,
-      SharesMemory(ChoiceOf(config_.cyclic.transport),
-                   job_.has_value() ? job_->seat.hosts : std::vector<std::string>()));
+  RZ_ASSIGN_OR_RETURN(request.hosts, WorkersThatShare(ChoiceOf(config_.cyclic.transport),
+                                                      job_.has_value() ? job_->seat.hosts
+                                                                       : std::vector<std::string>(),
+                                                      request.workers));
   RZ_ASSIGN_OR_RETURN(run.planned, PlanModel(run.model, request));
   return run;
 }

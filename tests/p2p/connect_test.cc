@@ -52,12 +52,15 @@ TEST(ConnectTest, WhatIsAskedForAndNotPossibleIsAnError) {
 }
 
 TEST(ConnectTest, WorkersOfOneHostShareMemoryUnlessAnotherWayIsAskedFor) {
-  EXPECT_EQ(*SharesMemory(Choice::kAuto, {}), true);
-  EXPECT_EQ(*SharesMemory(Choice::kAuto, {"a x", "a x"}), true);
-  EXPECT_THAT(SharesMemory(Choice::kShm, {"a x", "b y"}), Says("shm is for workers of one host"));
+  using Counts = std::vector<int>;
+  EXPECT_EQ(*WorkersThatShare(Choice::kAuto, {}, 3), (Counts{3}));
+  EXPECT_EQ(*WorkersThatShare(Choice::kAuto, {"a x", "a x"}, 2), (Counts{2}));
+  EXPECT_THAT(WorkersThatShare(Choice::kShm, {"a x", "b y"}, 2),
+              Says("shm is for workers of one host"));
   if (UcxVersion().empty()) return;
-  EXPECT_EQ(*SharesMemory(Choice::kAuto, {"a x", "b y"}), false);
-  EXPECT_EQ(*SharesMemory(Choice::kUcx, {"a x", "a x"}), false);
+  EXPECT_EQ(*WorkersThatShare(Choice::kAuto, {"a x", "b y"}, 2), Counts());
+  EXPECT_EQ(*WorkersThatShare(Choice::kAuto, {"a x", "a x", "b y", "a x"}, 4), (Counts{2, 1, 1}));
+  EXPECT_EQ(*WorkersThatShare(Choice::kUcx, {"a x", "a x"}, 2), Counts());
 }
 
 TEST(ConnectTest, MemoryOfGpusGoesOverWhatCanMoveIt) {

@@ -131,7 +131,7 @@ TEST(LaneWordTest, ParsesItsOwnAndRefusesTheRest) {
   RZ_ASSIGN(const LaneWord again, ParseLaneWord(ToText(word)));
   EXPECT_EQ(ToText(again), ToText(word));
   EXPECT_TRUE(IsLaneWord(ToText(word)));
-  for (const auto break_it : {+[](LaneWord& w) { w.kind = 16; },
+  for (const auto break_it : {+[](LaneWord& w) { w.kind = kMaxMessageKinds; },
                               +[](LaneWord& w) { w.type = static_cast<LaneWord::Type>(9); },
                               +[](LaneWord& w) { w.bytes = uint64_t{1} << 60; }}) {
     LaneWord broken = word;

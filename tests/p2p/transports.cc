@@ -217,8 +217,10 @@ MakeTransports MixedTransports(int hosts) {
         [hosts](const JobSeat& seat,
                 const TransportOptions& each) -> absl::StatusOr<std::unique_ptr<Transport>> {
       std::vector<WorkerId> peers;
-      for (int w = seat.self.value % hosts; w < seat.workers; w += hosts) {
-        if (w != seat.self.value) peers.push_back(WorkerId(w));
+      const auto host = [&](int w) { return w * hosts / seat.workers; };
+      for (int w = 0; w < seat.workers; ++w) {
+        const bool here = host(w) == host(seat.self.value);
+        if (here && w != seat.self.value) peers.push_back(WorkerId(w));
       }
       RZ_ASSIGN_OR_RETURN(ShmEndpoint endpoint, ConnectShmEndpoint(seat, peers));
       return CreateMixedTransport(seat, std::move(endpoint), each);

@@ -42,10 +42,12 @@ TEST(BlockTableTest, HasWhatProgramsName) {
             << ToString(own.block) << " is there twice";
         kinds.insert(own.block.kind);
       }
-      std::set<MemoryBlock> missing;
+      std::set<MemoryBlock> missing, borrowed;
       for (const Instruction& op : program.ops) {
+        const bool borrows = op.loan && op.kind == OpKind::kReceive;
+        if (borrows && op.uses[0].block.kind != BlockKind::kSum) borrowed.insert(op.uses[0].block);
         for (const Use& use : op.uses) {
-          if (IsElsewhere(use.block)) continue;
+          if (IsElsewhere(use.block) || borrowed.contains(use.block)) continue;
           const auto found = table.find(use.block);
           if (found == table.end()) missing.insert(use.block);
           if (found == table.end() || !IsMessage(op.kind) || op.loan) continue;
@@ -53,6 +55,9 @@ TEST(BlockTableTest, HasWhatProgramsName) {
               << ToString(op) << " " << ToString(use.block) << "\n"
               << Describe(shape);
         }
+      }
+      for (const MemoryBlock& block : borrowed) {
+        EXPECT_FALSE(table.contains(block)) << ToString(block) << "\n" << Describe(shape);
       }
       for (const MemoryBlock& block : missing) {
         ADD_FAILURE() << ToString(block) << " of worker " << program.worker.value

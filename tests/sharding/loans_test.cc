@@ -39,7 +39,6 @@ TEST(LoansTest, CopiesAndSumsTakeNoSlots) {
   for (const PlanShape& shape : PairwiseShapes()) {
     const Plan plan = MakeTestPlan(shape);
     for (const Instruction& op : OpsOf(plan)) {
-      EXPECT_EQ(op.loan, IsMessage(op.kind) && IsLent(plan, op.channel));
       if (!op.loan || op.kind != OpKind::kReceive) continue;
       const BlockKind target = op.uses[0].block.kind;
       EXPECT_NE(target, BlockKind::kSlot) << WithOperands(op);
@@ -48,24 +47,28 @@ TEST(LoansTest, CopiesAndSumsTakeNoSlots) {
     const std::vector<Instruction> ops = OpsOf(plan);
     const bool lends =
         std::any_of(ops.begin(), ops.end(), [](const Instruction& op) { return op.loan; });
-    EXPECT_EQ(lends, shape.one_host && plan.workers > 1 && plan.zero_stage > 0);
+    EXPECT_EQ(lends, plan.lends());
   }
 }
 
 // A borrower finds what is lent by the table of its home.
 TEST(LoansTest, WhatIsLentIsInItsHomesTable) {
   for (PlanShape shape : PairwiseShapes()) {
-    shape.one_host = true;
+    shape.hosts = std::max(shape.hosts, 1);
     const Plan plan = MakeTestPlan(shape);
-    for (const Instruction& op : OpsOf(plan)) {
-      if (!op.loan || op.kind != OpKind::kReceive) continue;
-      const LentBlock lent = HomeOf(plan, op);
-      const std::vector<OwnBlock> table = StateBlocks(plan, lent.home, {});
-      const auto own = std::find_if(table.begin(), table.end(),
-                                    [&](const OwnBlock& each) { return each.block == lent.block; });
-      ASSERT_NE(own, table.end()) << WithOperands(op);
-      const bool written = op.channel == Channel::kSum || op.channel == Channel::kRetire;
-      EXPECT_EQ(own->access, written ? Access::kLentToWrite : Access::kLentToRead);
+    const Loans loans(plan);
+    for (const Program& program : ProgramsOf(plan)) {
+      for (const Instruction& op : program.ops) {
+        if (!op.loan || op.kind != OpKind::kReceive) continue;
+        const LentBlock lent = loans.HomeOf(program.worker, op);
+        RZ_ASSIGN(const std::vector<OwnBlock> table, BlockTable(plan, lent.home, {}));
+        const auto own = std::find_if(table.begin(), table.end(), [&](const OwnBlock& each) {
+          return each.block == lent.block;
+        });
+        ASSERT_NE(own, table.end()) << WithOperands(op);
+        const bool written = op.channel == Channel::kSum || op.channel == Channel::kRetire;
+        EXPECT_EQ(own->access, written ? Access::kLentToWrite : Access::kLentToRead);
+      }
     }
   }
 }
@@ -85,8 +88,9 @@ TEST(LoansTest, WhereThatVersionIsNotReadInTimeAWordGoesBack) {
 
 // The word is needed: without it programs are refused.
 TEST(LoansTest, WithoutItsWordASumMayBeOverwritten) {
-  for (const char* shape : {"2x2 cdp_v1 iterations=3 one_host", "3x4 cdp_v2 iterations=3 one_host",
-                            "2x3 cdp_v1 iterations=3 clip_exact one_host"}) {
+  for (const char* shape :
+       {"2x2 cdp_v1 iterations=3 one_host", "3x4 cdp_v2 iterations=3 one_host",
+        "2x3 cdp_v1 iterations=3 clip_exact one_host", "4x4 cdp_v1 iterations=3 hosts=2"}) {
     const Plan plan = MakeTestPlan(Shape(shape));
     std::vector<Program> programs = ProgramsOf(plan);
     EXPECT_EQ(CheckMeaning(plan, programs), absl::OkStatus());
@@ -123,7 +127,7 @@ TEST(LoansTest, NoMessageWaitsForASlot) {
                             "4x8 cdp_v2 laps=2 iterations=6", "4x16 cdp_v1 iterations=6"}) {
     Plan slots = MakeTestPlan(Shape(shape));
     Plan lent = slots;
-    lent.one_host = true;
+    lent.hosts = {lent.workers};
     RZ_ASSIGN(slots.window, ChooseFreeWindow(slots));
     RZ_ASSIGN(lent.window, ChooseWindow(lent));
     RZ_ASSIGN(const StepForecast with_slots, ForecastStep(slots, {}));

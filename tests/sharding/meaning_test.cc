@@ -58,7 +58,7 @@ class RandomShapes {
     shape.strict = shape.rule == Rule::kCdpV2 && Chance(3);
     shape.skip_overflows = Chance(4);
     shape.masters = Chance(3);
-    shape.one_host = Chance(2);
+    shape.hosts = Chance(3) ? 0 : Draw(1, 4);
     if (shape.rule != Rule::kDp) {
       shape.predict = Chance(4);
       shape.stagger = Chance(3);

@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 // Four stages of 100, 200, 300 and 400 bytes, whose sums have 10 bytes more and whose optimizer
 // keeps twice the parameters. Stage j belongs to worker N-1 - j mod N.
 Plan FourStages(int workers, Rule rule) {
-  Plan plan{.workers = workers, .rule = rule, .window = 8, .one_host = true};
+  Plan plan{.workers = workers, .rule = rule, .window = 8, .hosts = {workers}};
   for (int j = 0; j < 4; ++j) {
     const int64_t bytes = 100 * (j + 1);
     plan.stages.push_back({.name = "s",

@@ -252,7 +252,7 @@ TEST(WireBytesTest, AreTheClosedFormForEveryRuleAndShape) {
     }
     const int64_t wanted_parameters = laps * (n - 1) * (2 * parameters - saved);
     // In dp the sum of a lap goes to worker 0 by way of its owner.
-    const bool ends_at_owners = plan.rule == Rule::kDp && plan.exchange && !plan.one_host;
+    const bool ends_at_owners = plan.rule == Rule::kDp && plan.exchange && !plan.lends();
     const int64_t by_way = ends_at_owners ? (laps - 1) * owned_between : 0;
     const int64_t wanted_sums = (n * laps - 1) * sums + owned_elsewhere + by_way;
     Plan sharded = plan;

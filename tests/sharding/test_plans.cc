@@ -40,14 +40,16 @@ PlanShape Shape(const std::string& words) {
       {"collect", &PlanShape::collect_every},
       {"collector", &PlanShape::collector},
       {"retain", &PlanShape::retain},
-      {"pending", &PlanShape::pending}};
+      {"pending", &PlanShape::pending},
+      {"hosts", &PlanShape::hosts}};
   const std::map<std::string, bool PlanShape::*> flags = {
       {"stagger", &PlanShape::stagger},       {"predict", &PlanShape::predict},
       {"statistics", &PlanShape::statistics}, {"tied", &PlanShape::tied},
       {"strict", &PlanShape::strict},         {"skip_overflows", &PlanShape::skip_overflows},
-      {"masters", &PlanShape::masters},       {"one_host", &PlanShape::one_host}};
+      {"masters", &PlanShape::masters}};
   const std::map<std::string, std::function<void()>> choices = {
       {"dp", [&] { shape.rule = Rule::kDp; }},
+      {"one_host", [&] { shape.hosts = 1; }},
       {"cdp_v1", [&] { shape.rule = Rule::kCdpV1; }},
       {"cdp_v2", [&] { shape.rule = Rule::kCdpV2; }},
       {"frozen_prefix", [&] { shape.frozen = Frozen::kPrefix; }},
@@ -88,7 +90,10 @@ Plan MakeTestPlan(const PlanShape& shape) {
   plan.workers = shape.workers;
   plan.zero_stage = shape.zero_stage;
   plan.laps = shape.laps;
-  plan.one_host = shape.one_host;
+  plan.hosts.resize(static_cast<size_t>(std::min(shape.hosts, shape.workers)));
+  for (int w = 0; w < shape.workers && shape.hosts > 0; ++w) {
+    ++plan.hosts[w * plan.hosts.size() / shape.workers];
+  }
   plan.rule = shape.rule;
   plan.slack = shape.slack;
   plan.pending = shape.pending;
@@ -237,7 +242,7 @@ std::vector<PlanShape> PairwiseShapes() {
   std::vector<PlanShape> shapes;
   const int rules = static_cast<int>(AllRules().size());
   for (const std::vector<int>& c :
-       PairwiseCases({6, 5, 3, rules, 4, 3, 4, 2, 2, 3, 3, 2, 4, 3, 4, 7, 2, 5})) {
+       PairwiseCases({6, 5, 3, rules, 4, 3, 4, 2, 2, 3, 3, 2, 4, 3, 4, 7, 4, 5})) {
     const int n = 1 + c[0];
     const int stages[] = {std::max(1, n - 1), n, n + 1, 2 * n, 2 * n + 1};
     PlanShape shape = WithRule({.workers = n, .stages = stages[c[1]]}, AllRules()[c[3]]);
@@ -258,7 +263,7 @@ std::vector<PlanShape> PairwiseShapes() {
     shape.collector = c[13] == 0 ? 0 : c[13] == 1 ? n - 1 : n / 2;
     shape.clipping = static_cast<Clipping>(c[15] % 4);
     shape.skip_overflows = c[15] >= 4;
-    shape.one_host = c[16] == 1;
+    shape.hosts = c[16];
     shape.warmup_updates = c[17];
     shape.seed = shapes.size() + 1;
     shapes.push_back(shape);
@@ -365,7 +370,8 @@ class Oracle {
   absl::Status CheckSumMemory(int i) const {
     const RingOp& op = ring_.ops[i];
     if (op.kind != OpKind::kAdd || op.uses[1].how != How::kWrite) return absl::OkStatus();
-    if (plan_.workers > 1 && !plan_.lends()) {
+    const MemoryBlock& sum = ring_.blocks[op.worker][op.uses[1].block];
+    if (sum.kind == BlockKind::kBegun) {
       for (int before = i - 1; before >= ring_.begin[op.worker]; --before) {
         const RingOp& send = ring_.ops[before];
         if (send.kind != OpKind::kSend || send.uses[0].block != op.uses[1].block) continue;
@@ -376,7 +382,16 @@ class Oracle {
     }
     const int before = op.iteration.value - 1;
     std::vector<int> readers;
-    if (!TakesSums()) {
+    if (plan_.hosts.size() > 1) {
+      // The last worker of the host sends it on.
+      const int last = plan_.hosts[0] - 1;
+      for (int at = ring_.begin[last]; at < ring_.begin[last + 1]; ++at) {
+        const RingOp& send = ring_.ops[at];
+        const bool is_sum = send.kind == OpKind::kSend && send.channel == Channel::kSum;
+        if (!is_sum || send.stage != op.stage || send.iteration.value != before) continue;
+        readers.push_back(ring_.partner[at]);
+      }
+    } else if (!TakesSums()) {
       const auto found = updates_of_.find({op.stage.value, before});
       if (found != updates_of_.end()) readers = found->second;
     } else if (const auto found = squares_of_.find(before); found != squares_of_.end()) {
@@ -514,7 +529,7 @@ class Oracle {
   void Deliver(int receive) {
     const RingOp& op = ring_.ops[receive];
     const auto& [from, contents] = under_way_.at(ring_.partner[receive]);
-    if (op.channel == Channel::kReturn) return;
+    if (BringsBack(op.channel)) return;
     const Place own{op.worker, op.uses[0].block};
     Block& block = blocks_[own.first][own.second];
     block.lent.reset();

@@ -51,7 +51,7 @@ struct PlanShape {
   bool skip_overflows = false;
   bool strict = false;
   bool masters = false;  // fp32 masters apart from 16-bit versions; ignored with predict
-  bool one_host = false;
+  int hosts = 0;         // equal runs of workers; 0: no worker lends
 };
 
 // "3x4 cdp_v1 laps=2 evaluate=1 tied" is {.workers = 3, .stages = 4, .rule = Rule::kCdpV1, .laps = 2,

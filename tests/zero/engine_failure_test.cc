@@ -23,7 +23,7 @@
 namespace ringzero {
 namespace {
 
-const ToyOptions kToy{.workers = 2, .stages = 2, .window = 2, .one_host = true};
+const ToyOptions kToy{.workers = 2, .stages = 2, .window = 2, .hosts = {2}};
 
 std::unique_ptr<Engine> MakeEngine(std::unique_ptr<Transport> transport, int worker,
                                    const ToyOptions& toy, std::chrono::milliseconds wait_timeout) {
@@ -178,7 +178,7 @@ TEST_P(EngineFailureTest, WaitTimeoutCountsNoTimeInWhichTheProcessWasStopped) {
   for (const int each : {to_child[0], to_child[1], from_child[0], from_child[1]}) close(each);
 }
 
-const ToyOptions kThree{.workers = 3, .stages = 6, .iterations = 8, .window = 4, .one_host = true};
+const ToyOptions kThree{.workers = 3, .stages = 6, .iterations = 8, .window = 4, .hosts = {3}};
 
 // Worker 0 waits for its neighbour, worker 2, and that one for worker 1; under every rule.
 class EngineBlameTest : public testing::TestWithParam<std::tuple<const char*, Rule, int>> {

@@ -47,9 +47,9 @@ TEST(EngineMemoryTest, AllocatesWhatTheForecastSays) {
       o.width = 100;
       o.optimizer.type = OptimizerOptions::Type::kAdamW;
       for (o.zero_stage = 0; o.zero_stage <= 3; ++o.zero_stage) {
-        o.one_host = false;
+        o.hosts = {};
         ExpectForecast(o, LocalTransports());
-        o.one_host = true;
+        o.hosts = {o.workers};
         ExpectForecast(o, Delayed(ShmTransports(), 3, kMaxDelay));
       }
       o.zero_stage = number++ % 4;

@@ -89,6 +89,30 @@ TEST(EngineTest, BitsOverTheLanesThatThePlanNeeds) {
   }
 }
 
+// Workers of one host lend, and those at its ends send and receive.
+TEST(EngineTest, BitsOverTwoHosts) {
+  if (UcxVersion().empty()) GTEST_SKIP() << "this program was built without UCX";
+  std::mt19937 random(17);
+  for (const int n : {4, 5}) {
+    for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+      for (const int laps : {1, 2}) {
+        ToyOptions o{.workers = n, .stages = n + int(random() % 3), .laps = laps, .rule = rule};
+        o.hosts = {(n + 1) / 2, n / 2};
+        o.zero_stage = laps == 1 ? 3 : int(random() % 4);
+        o.tied = random() % 2 == 0;
+        o.retain = int(random() % 2);
+        if (random() % 2 == 0) {
+          o.clipping = Clipping::kExact;
+          o.optimizer.max_norm = 0.2;
+        }
+        o.evaluation = {.every = 2, .laps = 2};
+        o.collection = {.every = 3, .worker = WorkerId(int(random() % n))};
+        ExpectReferenceBitsOn(o, MixedTransports(2));
+      }
+    }
+  }
+}
+
 // What one worker is shown is the sequential loop's, and being shown it changes no bit. Every day
 // each case has one worker that is shown it, another one for each commit.
 TEST(EngineTest, CollectionsShowTheReferenceAndChangeNothing) {

@@ -40,17 +40,21 @@ inline MakeTransports TransportsOfRun(int run) {
   return run % 3 == 0 ? LocalTransports() : run % 3 == 1 ? ShmTransports() : LaneTransports();
 }
 
-// Whether workers that these transports connect may lend each other memory.
-inline bool SharesMemory(const MakeTransports& transports) {
+// Which workers that these transports connect lend each other memory (Plan::hosts), by turns: none; all,
+// twice; those before the r-th and those from there on, as if between them were no shared memory.
+inline std::vector<int> HostsOfRun(const MakeTransports& transports, int run, int workers) {
+  if (workers == 1) return run % 2 == 0 ? std::vector<int>() : std::vector<int>{1};
   const auto made = transports({TransportOptions()});
-  return made.ok() && !(*made)[0]->MemoryOf(WorkerId(0), MemoryUse::kSums).bytes.empty();
+  const bool shares =
+      made.ok() && !(*made)[0]->MemoryOf(WorkerId(0), MemoryUse::kSums).bytes.empty();
+  if (!shares || run % 4 == 0) return {};
+  const bool is_local = (*made)[0]->name() == "local";
+  if (run % 4 < 3 || !is_local) return {workers};
+  const int first = 1 + run / 4 % (workers - 1);
+  return {first, workers - first};
 }
 
-// Where memory is shared it is lent, but in every fourth run.
-inline void ExpectReferenceBits(ToyOptions o,
-                                const MakeTransports& transports = LocalTransports()) {
-  static int run = 0;
-  o.one_host = ++run % 4 != 0 && SharesMemory(transports);
+inline void ExpectReferenceBitsOn(const ToyOptions& o, const MakeTransports& transports) {
   SCOPED_TRACE(absl::StrCat(PlanToString(ToyPlan(o)), "compute ", ToString(o.precision.compute),
                             ", parameters ", ToString(o.precision.wire()), ", sums ",
                             ToString(o.precision.sums), ", scale ", o.precision.loss_scale.initial,
@@ -64,6 +68,13 @@ inline void ExpectReferenceBits(ToyOptions o,
   EXPECT_EQ(ring->statistics, reference.statistics);
   EXPECT_EQ(ring->collected, reference.collected);
   EXPECT_EQ(ring->skipped, reference.skipped);
+}
+
+inline void ExpectReferenceBits(ToyOptions o,
+                                const MakeTransports& transports = LocalTransports()) {
+  static int run = 0;
+  o.hosts = HostsOfRun(transports, ++run, o.workers);
+  ExpectReferenceBitsOn(o, transports);
 }
 
 }  // namespace ringzero

@@ -106,7 +106,7 @@ TEST(EngineFlightTest, TellsOfEveryPlannedOperation) {
       options.collection = {.every = 3};
       options.recorder_events = 1 << 14;
       options.zero_stage = (workers + static_cast<int>(rule)) % 4;
-      options.one_host = true;
+      options.hosts = {options.workers};
       SCOPED_TRACE(absl::StrCat(ToString(rule), " ", workers));
       RZ_ASSIGN(const ToyResult result, RunToyRing(options, ShmTransports()));
       Plan plan = ToyPlan(options);

@@ -278,7 +278,7 @@ Plan ToyPlan(const ToyOptions& options) {
             .evaluation = options.evaluation,
             .collection = options.collection,
             .samples = options.samples,
-            .one_host = options.one_host};
+            .hosts = options.hosts};
   const bool collects = options.collection.every > 0 || !options.collection.versions.empty();
   const std::vector<StageLayout> layouts = ToyLayouts(options);
   for (int j = 0; j < options.stages; ++j) {

@@ -34,8 +34,8 @@ struct ToyOptions {
   Rule rule = Rule::kCdpV2;
   int slack = 1;
   int pending = 1;
-  int window = 0;  // 0: SmallestWindow
-  bool one_host = false;
+  int window = 0;          // 0: SmallestWindow
+  std::vector<int> hosts;  // as in Plan
   bool stagger = false;
   bool predict = false;  // heavy-ball SGD
   int retain = 0;

@@ -191,7 +191,7 @@ absl::StatusOr<Config> ParseConfig(absl::string_view text, const ConfigSource& s
 TransportChoice ChoiceOf(CyclicConfig::Transport transport);
 
 // The plan that a configuration asks for. The length of the run, what is evaluated and collected,
-// and one_host are the caller's.
+// and hosts are the caller's.
 PlanRequest PlanRequestOf(const Config& config);
 
 struct RunLength {

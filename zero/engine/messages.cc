@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "sharding/block_table.h"
 #include "sharding/loans.h"
+#include "sharding/schedule.h"
 #include "zero/message_key.h"
 
 namespace ringzero {
@@ -67,6 +68,8 @@ absl::StatusOr<bool> Messages::Receive(int64_t number) {
   const MemoryBlock& target = op.uses[0].block;
   if (!IsWord(op)) {
     const uint32_t count = NextMessage(received_, op);
+    // Into the memory of a sum nothing comes before what is there has gone on.
+    if (CarriesParameters(op.channel)) blocks_.StampAt(target).Set(Stamp::kBeingWritten);
     RZ_RETURN_IF_ERROR(transport.Post(
         op.peer, MessageKeyOf(op), PayloadOf(op),
         [this, number, count](const absl::Status& came) { Arrive(number, count, came); }));
@@ -86,10 +89,26 @@ void Messages::Arrive(int64_t number, uint32_t count, const absl::Status& came) 
   if (!came.ok()) return executor_.Fail(came);
   const Instruction& op = executor_.OpOf(number);
   RecordArrival(op, count);
+  StampArrived(op);
   if (op.channel == Channel::kNorms) {
     if (absl::Status kept = norms_.Keep(op); !kept.ok()) return executor_.FailAt(op, kept);
   }
   executor_.Complete(number);
+}
+
+void Messages::StampArrived(const Instruction& receive) {
+  const Stamp stamp = blocks_.StampAt(receive.uses[0].block);
+  if (CarriesParameters(receive.channel)) return stamp.Set(StampOf(receive.version));
+  if (receive.channel != Channel::kSum) return;
+  const Plan& plan = executor_.plan();
+  const int before = MicroBatchOf(plan, executor_.options().self, receive.lap);
+  stamp.Set(StampOfSum(plan, receive.iteration.value, before));
+}
+
+void Messages::StampSent(const Instruction& send) {
+  if (send.channel != Channel::kSum && send.channel != Channel::kRetire) return;
+  const int64_t free = StampOfFreeSum(executor_.plan(), send.iteration.value + 1);
+  blocks_.StampAt(send.uses[0].block).Set(free);
 }
 
 std::vector<StageCopy> Messages::CopiesOf(const LinkedOp& linked) const {
@@ -120,6 +139,7 @@ absl::StatusOr<bool> Messages::Send(int64_t number) {
     if (op.loan) lent_bytes_[key.kind] += BytesOf(executor_.options(), op);
     RZ_RETURN_IF_ERROR(transport.SendWord(op.peer, key));
   } else {
+    StampSent(op);
     RZ_RETURN_IF_ERROR(
         transport.Send(op.peer, key, PayloadOf(op),
                        [this, number](const absl::Status& left) { Leave(number, left); }));

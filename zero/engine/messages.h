@@ -56,6 +56,9 @@ class Messages {
   // That of a send has left its block.
   void Leave(int64_t op, const absl::Status& left);
   void RecordArrival(const Op& op, uint32_t count);
+  // Between hosts what others of this host borrow comes and goes as well: what its stamp says then.
+  void StampArrived(const Instruction& receive);
+  void StampSent(const Instruction& send);
   // The part of its block that a message fills.
   std::span<std::byte> PayloadOf(const Instruction& op) const;
 

@@ -66,24 +66,26 @@ const MemoryBlock& Sums::SumOf(const Instruction& op) {
   return sum->block;
 }
 
-int64_t Sums::FreeFor(int t) const { return int64_t{t} * (PerIteration() + 2); }
-
 absl::Status Sums::CheckComplete(const Instruction& reader) const {
   const MemoryBlock& sum = SumOf(reader);
   // A collection is named after the version that the update makes.
   const int t = reader.iteration.value - (reader.kind == OpKind::kKeep ? 1 : 0);
-  return Annotate(blocks_.StampAt(sum).Check(Begun(t, PerIteration())), ToString(sum));
+  const Plan& plan = executor_.plan();
+  const int64_t complete = StampOfSum(plan, t, plan.workers * plan.laps);
+  return Annotate(blocks_.StampAt(sum).Check(complete), ToString(sum));
 }
 
 void Sums::Initialize() {
-  for (int j = 0; j < executor_.plan().stage_count(); ++j) {
+  const Plan& plan = executor_.plan();
+  for (int j = 0; j < plan.stage_count(); ++j) {
     const MemoryBlock sum{.kind = BlockKind::kSum, .stage = StageId(j)};
-    blocks_.StampAt(sum).Set(FreeFor(executor_.plan().first_iteration));
+    blocks_.StampAt(sum).Set(StampOfFreeSum(plan, plan.first_iteration));
   }
 }
 
 void Sums::Free(const Instruction& last) {
-  blocks_.StampAt(SumOf(last)).Set(FreeFor(last.iteration.value + 1));
+  const int64_t free = StampOfFreeSum(executor_.plan(), last.iteration.value + 1);
+  blocks_.StampAt(SumOf(last)).Set(free);
 }
 
 bool Sums::Begins(int64_t op) const {
@@ -104,14 +106,14 @@ absl::Status Sums::Begin(int64_t op) {
   const MemoryBlock& sum = SumOf(add);
   const Stamp stamp = blocks_.StampAt(sum);
   const int t = add.iteration.value;
-  const absl::Status free = stamp.Check(FreeFor(t));
+  const absl::Status free = stamp.Check(StampOfFreeSum(executor_.plan(), t));
   if (!free.ok()) {
     executor_.FailAt(add, Annotate(free, ToString(sum)));
     return executor_.guarded().error;
   }
   stamp.Set(Stamp::kBeingWritten);
   StartSum(executor_.options().layouts[add.stage.value], blocks_.Write(sum));
-  stamp.Set(Begun(t, 0));
+  stamp.Set(StampOfSum(executor_.plan(), t, 0));
   return absl::OkStatus();
 }
 
@@ -152,7 +154,7 @@ void Sums::StartAdd(int64_t number) {
                                    .iteration = op.iteration.value,
                                    .micro_batch = MicroBatchOf(options, op)};
         const int t = op.iteration.value, m = rounding.micro_batch;
-        RZ_RETURN_IF_ERROR(Annotate(stamp.Check(Begun(t, m)), "its sum"));
+        RZ_RETURN_IF_ERROR(Annotate(stamp.Check(StampOfSum(options.plan, t, m)), "its sum"));
         stamp.Set(Stamp::kBeingWritten);
         for (const GradientPart& part : *gradient)
           AddWeighted(layout, part, {weight, rounding}, data);
@@ -161,7 +163,7 @@ void Sums::StartAdd(int64_t number) {
         if (std::find(overflows.begin(), overflows.end(), place) != overflows.end()) {
           Overflow(layout, data);
         }
-        stamp.Set(Begun(t, m + 1));
+        stamp.Set(StampOfSum(options.plan, t, m + 1));
         const int64_t bytes = BytesOf(op.stage, *gradient);
         gradient->clear();
         const Executor::Lock lock = executor_.Hold();

@@ -60,11 +60,6 @@ class Sums {
     return executor_.guarded().program.at(add).waiting <= 1;
   }
   int64_t BytesOf(StageId stage, const StageGradient& gradient) const;
-  // What a lent sum's stamp says: that the sum of iteration t may begin there; that it has begun,
-  // and has `count` gradients.
-  int64_t FreeFor(int t) const;
-  int64_t Begun(int t, int count) const { return FreeFor(t) + 1 + count; }
-  int PerIteration() const { return executor_.plan().workers * executor_.plan().laps; }
 
   Executor& executor_;
   BlockMemory& blocks_;
