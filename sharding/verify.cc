@@ -6,7 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "sharding/linked_ring.h"
 #include "sharding/schedule.h"
@@ -117,8 +119,13 @@ absl::Status VerifyPlan(const Plan& plan) {
 }
 
 absl::StatusOr<PlanProof> PlanProof::Parse(const std::string& text) {
-  RZ_ASSIGN_OR_RETURN(const Plan plan, ParsePlan(text));
-  return PlanProof(plan);
+  PlanProof proof;
+  const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits(' ', 1));
+  if (!absl::SimpleAtoi(parts.first, &proof.window_) || parts.second.size() != 64) {
+    return InvalidArgument("no proof of a plan: \"", text.substr(0, 80), "\"");
+  }
+  proof.digest_ = parts.second;
+  return proof;
 }
 
 absl::StatusOr<PlanProof> ProvePlan(const Plan& plan) {

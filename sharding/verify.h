@@ -15,6 +15,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "base/digest.h"
 #include "sharding/linked_ring.h"
 #include "sharding/plan.h"
 #include "sharding/program.h"
@@ -67,19 +69,20 @@ absl::Status VerifyPlan(const Plan& plan);
 class PlanProof {
  public:
   PlanProof() = default;  // covers no plan
-  // What Write has written in another process, which had the proof.
+  // What Write has written in another process, which had the proof. InvalidArgument: something else.
   static absl::StatusOr<PlanProof> Parse(const std::string& text);
-  const std::string& Write() const { return plan_; }
+  std::string Write() const { return absl::StrCat(window_, " ", digest_); }
 
   // Of the plan that was verified.
   int window() const { return window_; }
-  bool Covers(const Plan& plan) const { return PlanToString(plan) == plan_; }
+  bool Covers(const Plan& plan) const { return Sha256Hex(PlanToString(plan)) == digest_; }
 
  private:
   friend absl::StatusOr<PlanProof> ProvePlan(const Plan& plan);
-  explicit PlanProof(const Plan& plan) : plan_(PlanToString(plan)), window_(plan.window) {}
+  explicit PlanProof(const Plan& plan)
+      : digest_(Sha256Hex(PlanToString(plan))), window_(plan.window) {}
 
-  std::string plan_;  // its text
+  std::string digest_;  // of its text
   int window_ = 0;
 };
 

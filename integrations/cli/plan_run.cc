@@ -154,6 +154,8 @@ absl::Status CheckProfile(const SavedProfile& saved, const Config& config,
 absl::Status PlanError(const Config& config, const absl::Status& status) {
   const bool refused = status.code() == absl::StatusCode::kInvalidArgument ||
                        status.code() == absl::StatusCode::kFailedPrecondition;
+  // Worker 0's proof has not come: no fault of the configuration.
+  if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) return status;
   if (!refused) return Annotate(status, config.keys.file());
   if (config.cyclic.window != 0 && absl::StrContains(status.message(), "window")) {
     return config.Error("cyclic.window", status.message());
@@ -325,7 +327,7 @@ int64_t TokensPerSample(const Config& config) {
   return config.model.type == ModelConfig::Type::kGpt ? config.model.gpt.seq : 0;
 }
 
-absl::StatusOr<PlannedRun> PlanRun(const RunInput& input) {
+absl::StatusOr<PlannedRun> PlanRun(const RunInput& input, const PlanFunction& plan_model) {
   const Config& config = input.config;
   absl::StatusOr<ConfiguredModel> made = MakeConfiguredModel(config.model, input.data->shape());
   if (!made.ok()) return PlanError(config, made.status());
@@ -344,7 +346,7 @@ absl::StatusOr<PlannedRun> PlanRun(const RunInput& input) {
     if (!config.cyclic.profile.empty()) RZ_RETURN_IF_ERROR(TakeFrozenCosts(config, run.model));
     RZ_ASSIGN_OR_RETURN(request.hosts, WorkersThatShareOf(input));
   }
-  absl::StatusOr<PlannedModel> planned = PlanModel(run.model, request);
+  absl::StatusOr<PlannedModel> planned = plan_model(run.model, request);
   if (!planned.ok()) return PlanError(config, planned.status());
   run.planned = *std::move(planned);
   run.sample_flops = FlopsOf(counted, run.planned.plan);
@@ -502,7 +504,7 @@ absl::StatusOr<CostProfile> MeasureCosts(const RunInput& input) {
   };
   RZ_ASSIGN_OR_RETURN(const std::vector<std::string> results,
                       RunWorkers(
-                          options, [&] { return PlanRun(few); }, work));
+                          options, [&](const PlanFunction&) { return PlanRun(few); }, work));
   std::vector<CostProfile> costs;
   for (const std::string& result : results) {
     RZ_ASSIGN_OR_RETURN(WorkerReport report, FromBytes(result));

@@ -54,7 +54,8 @@ int64_t TokensPerSample(const Config& config);
 
 // The model of a configuration, built as layer factories, described and cut into a plan.
 // InvalidArgument begins with the configuration's file. Equal at all workers.
-absl::StatusOr<PlannedRun> PlanRun(const RunInput& input);
+absl::StatusOr<PlannedRun> PlanRun(const RunInput& input,
+                                   const PlanFunction& plan_model = PlanModel);
 
 // One line if products in the computing type take more than twice as long on this processor as in
 // fp32, by a probe of 50 ms; otherwise empty.

@@ -102,8 +102,9 @@ void SayPlan(const TrainRun& run, const PlannedRun& planned, const Note& note) {
 }
 
 // Plans, checks what can be checked with the plan, and says what is going to run.
-absl::StatusOr<PlannedRun> PlanAndCheck(TrainRun& run, const Note& note) {
-  RZ_ASSIGN_OR_RETURN(PlannedRun planned, PlanRun(run.input));
+absl::StatusOr<PlannedRun> PlanAndCheck(TrainRun& run, const PlanFunction& plan_model,
+                                        const Note& note) {
+  RZ_ASSIGN_OR_RETURN(PlannedRun planned, PlanRun(run.input, plan_model));
   const std::string& dump = run.line.dump_parameters;
   if (!run.line.init.empty()) {
     RZ_RETURN_IF_ERROR(OpenInitFile(run.line.init, planned.model).status());
@@ -133,7 +134,7 @@ absl::Status CheckPlanInChild(TrainRun& run) {
     PrepareTorch(run.config().cyclic.threads);
     // If the parent is gone, this process is ended anyhow.
     const auto note = [&](const std::string& text) { context.Report("note", text).IgnoreError(); };
-    RZ_ASSIGN_OR_RETURN(const PlannedRun planned, PlanAndCheck(run, note));
+    RZ_ASSIGN_OR_RETURN(const PlannedRun planned, PlanAndCheck(run, PlanModel, note));
     return OrderedJson({{"flops", run.worker_flops},
                         {"certificate", run.certificate},
                         {"proof", planned.planned.proof.Write()}})
@@ -160,9 +161,9 @@ std::string DataLines(const TrainRun& run) {
 }
 
 // In every worker. For the workers that we launch, CheckPlanInChild has checked and spoken before.
-absl::StatusOr<PlannedRun> PlanHere(TrainRun& run) {
+absl::StatusOr<PlannedRun> PlanHere(TrainRun& run, const PlanFunction& plan_model) {
   if (!run.seat.has_value()) return PlanRun(run.input);
-  return PlanAndCheck(run, [&](const std::string& text) { run.screen.Note(text); });
+  return PlanAndCheck(run, plan_model, [&](const std::string& text) { run.screen.Note(text); });
 }
 
 RunWorkersOptions::As WorkersAs(const Config& config) {
@@ -240,7 +241,7 @@ absl::StatusOr<std::vector<std::string>> RunAllWorkers(TrainRun& run) {
     return Injection(inject, self).Wrap(std::move(transport));
   };
   return RunWorkers(
-      options, [&] { return PlanHere(run); },
+      options, [&](const PlanFunction& plan_model) { return PlanHere(run, plan_model); },
       [&](WorkerSeat seat) { return Work(run, std::move(seat)); });
 }
 

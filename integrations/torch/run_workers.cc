@@ -29,7 +29,6 @@
 namespace ringzero {
 namespace {
 
-using Plans = std::function<absl::StatusOr<PlannedRun>()>;
 using Work = std::function<absl::StatusOr<std::string>(WorkerSeat)>;
 using Results = std::vector<std::string>;
 
@@ -57,12 +56,34 @@ void MakeComputeThreads(int threads) {
 bool NeedsTransport(const Plan& plan) { return plan.workers > 1 && plan.exchange; }
 
 // At the start of each process.
-absl::StatusOr<PlannedRun> MakePlan(const RunWorkersOptions& options, const Plans& plan,
+// In a job from outside: worker 0 verifies, and tells the proof.
+absl::StatusOr<PlannedModel> PlanOnce(const JobSeat& seat, const ModelDescription& model,
+                                      PlanRequest request) {
+  constexpr char kProof[] = "plan proof";
+  if (seat.self.value > 0) {
+    RZ_ASSIGN_OR_RETURN(const std::string told, seat.rendezvous->Get(kProof, seat.join_limit));
+    // Where worker 0 has none, this worker finds the same errors.
+    const absl::StatusOr<PlanProof> proof = PlanProof::Parse(told);
+    if (proof.ok()) request.proof = *proof;
+  }
+  absl::StatusOr<PlannedModel> planned = PlanModel(model, request);
+  if (seat.self.value == 0) {
+    const std::string proof = planned.ok() ? planned->proof.Write() : "none";
+    RZ_RETURN_IF_ERROR(seat.rendezvous->Put(kProof, proof));
+  }
+  return planned;
+}
+
+absl::StatusOr<PlannedRun> MakePlan(const RunWorkersOptions& options, const MakeRun& plan,
                                     WorkerId self) {
   if (options.on_start) options.on_start(self);
   KeepFreedMemory();
   PrepareTorch(options.threads);
-  RZ_ASSIGN_OR_RETURN(PlannedRun run, Guard(plan));
+  const PlanFunction plan_model = [&](const ModelDescription& model, const PlanRequest& request) {
+    return options.seat.has_value() ? PlanOnce(*options.seat, model, request)
+                                    : PlanModel(model, request);
+  };
+  RZ_ASSIGN_OR_RETURN(PlannedRun run, Guard([&] { return plan(plan_model); }));
   if (run.planned.plan.workers != options.launch.workers) {
     return InvalidArgument("the plan has ", run.planned.plan.workers, " workers, but ",
                            options.launch.workers, " were asked for");
@@ -125,14 +146,14 @@ absl::StatusOr<WorkerSeat> TakeSeat(const RunWorkersOptions& options,
   return seat;
 }
 
-absl::StatusOr<std::string> WorkInProcess(const RunWorkersOptions& options, const Plans& plan,
+absl::StatusOr<std::string> WorkInProcess(const RunWorkersOptions& options, const MakeRun& plan,
                                           const Work& work, WorkerContext& context) {
   const absl::StatusOr<PlannedRun> run = MakePlan(options, plan, context.self());
   RZ_ASSIGN_OR_RETURN(WorkerSeat seat, TakeSeat(options, run, context));
   return Guard([&] { return work(std::move(seat)); });
 }
 
-absl::StatusOr<std::string> WorkInThreads(const RunWorkersOptions& options, const Plans& plan,
+absl::StatusOr<std::string> WorkInThreads(const RunWorkersOptions& options, const MakeRun& plan,
                                           const Work& work, WorkerContext& context) {
   RZ_ASSIGN_OR_RETURN(const PlannedRun run, MakePlan(options, plan, WorkerId(0)));
   const int workers = run.planned.plan.workers;
@@ -170,7 +191,7 @@ absl::StatusOr<std::string> WorkInThreads(const RunWorkersOptions& options, cons
 
 // One process for all workers, which ends as the processes of workers do.
 absl::StatusOr<Results> RunOneProcess(const RunWorkersOptions& options, LaunchOptions launch,
-                                      const Plans& plan, const Work& work) {
+                                      const MakeRun& plan, const Work& work) {
   launch.workers = 1;
   launch.alone = "the workers' process";
   if (options.launch.on_report) {
@@ -207,7 +228,7 @@ LaunchNeeds LaunchNeedsOf(RunWorkersOptions::As as, int workers, int threads) {
 }
 
 absl::StatusOr<std::vector<std::string>> RunWorkers(const RunWorkersOptions& options,
-                                                    const Plans& plan, const Work& work) {
+                                                    const MakeRun& plan, const Work& work) {
   LaunchOptions launch = options.launch;
   launch.tasks = LaunchNeedsOf(options.as, launch.workers, options.threads).tasks;
   if (options.as == RunWorkersOptions::As::kThreads && !options.seat.has_value()) {
@@ -222,7 +243,7 @@ OpenWorker::OpenWorker(RunWorkersOptions options)
     : options_(std::move(options)), worker_(*options_.seat, options_.launch) {}
 
 absl::StatusOr<std::unique_ptr<OpenWorker>> OpenWorker::Open(RunWorkersOptions options,
-                                                             const Plans& plan) {
+                                                             const MakeRun& plan) {
   if (!options.seat.has_value()) return absl::InvalidArgumentError("OpenWorker without a seat");
   std::unique_ptr<OpenWorker> made(new OpenWorker(std::move(options)));
   WorkerContext& context = made->worker_.context();

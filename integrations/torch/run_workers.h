@@ -40,6 +40,12 @@ struct PlannedRun {
   double sample_flops = 0;  // of one sample, forward and backward, as counted; 0: not known
 };
 
+// PlanModel, or how the workers of a job do it together.
+using PlanFunction =
+    std::function<absl::StatusOr<PlannedModel>(const ModelDescription&, const PlanRequest&)>;
+// Plans with the given function. Called in every process, with torch prepared; may throw.
+using MakeRun = std::function<absl::StatusOr<PlannedRun>(const PlanFunction&)>;
+
 // Sets torch's number of threads and its arithmetic, so that bits are equal everywhere. Call it
 // once per computing thread, before any use of torch.
 void PrepareTorch(int threads);
@@ -73,20 +79,23 @@ struct WorkerSeat {
   std::function<absl::Status(const std::string& kind, const std::string& text)> report;
 };
 
-// What the workers returned, by worker, as RunJob has it. `plan` is called in every process, with
-// torch prepared; `work` in every worker. Both may throw.
+// What the workers returned, by worker, as RunJob has it. `work` is called in every worker, and may
+// throw. In a job from outside worker 0 alone verifies the plan; the others take its proof, and Agree
+// finds out whether their plan is the same.
 //
 // Errors: those of RunJob; the first root cause has its worker's number in front ("worker 2: bad
 // file") unless it is that of the one process of all workers (kThreads).
 absl::StatusOr<std::vector<std::string>> RunWorkers(
-    const RunWorkersOptions& options, const std::function<absl::StatusOr<PlannedRun>()>& plan,
+    const RunWorkersOptions& options, const MakeRun& plan,
     const std::function<absl::StatusOr<std::string>(WorkerSeat)>& work);
 
 // One worker of a job, for a program whose loop is its own: RunWorkers in two halves. This process
 // is the worker.
 //
 //   RZ_ASSIGN_OR_RETURN(auto worker, OpenWorker::Open({.launch = {.workers = 4}, .seat = seat},
-//                                                     [] { return PlanMyModel(); }));
+//                                                     [](const PlanFunction& plan_model) {
+//                                                       return PlanMyModel(plan_model);
+//                                                     }));
 //   … RingModel::Create({… .engine = {.transport = std::move(worker->seat().transport)}}) …
 //   RZ_ASSIGN_OR_RETURN(std::vector<std::string> results, worker->Close("my summary"));
 //
@@ -96,8 +105,8 @@ class OpenWorker {
   // As RunWorkers, until `work` would be called. options.seat must be given: that of
   // JoinOutsideJob, or JobSeat{.rendezvous = MakeLocalRendezvous()} for a job of one worker. A
   // failure has been told to the other workers.
-  static absl::StatusOr<std::unique_ptr<OpenWorker>> Open(
-      RunWorkersOptions options, const std::function<absl::StatusOr<PlannedRun>()>& plan);
+  static absl::StatusOr<std::unique_ptr<OpenWorker>> Open(RunWorkersOptions options,
+                                                          const MakeRun& plan);
 
   WorkerSeat& seat() { return *seat_; }
   // As SeatedWorker::Close (p2p/launch/launcher.h).

@@ -14,13 +14,14 @@ namespace ringzero {
 namespace {
 
 absl::StatusOr<PlannedRun> PlanOf(const TrainOptions& options,
-                                  const std::function<absl::StatusOr<Model>()>& model) {
+                                  const std::function<absl::StatusOr<Model>()>& model,
+                                  const PlanFunction& plan_model) {
   RZ_ASSIGN_OR_RETURN(Model made, model());
   PlannedRun run{.layers = std::move(made.layers)};
   RZ_ASSIGN_OR_RETURN(run.model, DescribeModel(run.layers, made.example));
   PlanRequest request = options.plan;
   request.optimizer = options.optimizer;
-  RZ_ASSIGN_OR_RETURN(run.planned, PlanModel(run.model, request));
+  RZ_ASSIGN_OR_RETURN(run.planned, plan_model(run.model, request));
   return run;
 }
 
@@ -63,9 +64,9 @@ absl::Status TrainModel(const TrainOptions& options,
   run.launch.workers = mine.plan.workers;
   const std::vector<std::string> hosts = run.seat.value_or(JobSeat()).hosts;
   mine.plan.lends = options.plan.lends && !run.checksums;
-  const auto plan = [&]() -> absl::StatusOr<PlannedRun> {
+  const auto plan = [&](const PlanFunction& plan_model) -> absl::StatusOr<PlannedRun> {
     RZ_ASSIGN_OR_RETURN(mine.plan.hosts, WorkersThatShare(run.transport, hosts, mine.plan.workers));
-    return PlanOf(mine, model);
+    return PlanOf(mine, model, plan_model);
   };
   return RunWorkers(run, plan,
                     [&](WorkerSeat seat) -> absl::StatusOr<std::string> {

@@ -147,7 +147,8 @@ std::string InitialLine(const PythonModel& model) {
 
 }  // namespace
 
-absl::StatusOr<PlannedRun> Worker::Plan(const RunLength& length) const {
+absl::StatusOr<PlannedRun> Worker::Plan(const RunLength& length,
+                                        const PlanFunction& plan_model) const {
   PlannedRun run{.layers = layers_};
   RZ_ASSIGN_OR_RETURN(run.model, DescribeModel(run.layers, {}));
   PlanRequest request = PlanRequestOf(config_);
@@ -159,7 +160,7 @@ absl::StatusOr<PlannedRun> Worker::Plan(const RunLength& length) const {
                                                       job_.has_value() ? job_->seat.hosts
                                                                        : std::vector<std::string>(),
                                                       request.workers));
-  RZ_ASSIGN_OR_RETURN(run.planned, PlanModel(run.model, request));
+  RZ_ASSIGN_OR_RETURN(run.planned, plan_model(run.model, request));
   return run;
 }
 
@@ -181,7 +182,9 @@ Worker::Worker(Config config, const PythonModel& model, const RunLength& length)
       ValueOrThrow(JoinOutsideJob(ValueOrThrow(FindIdentity({}, CurrentEnvironment())),
                                   {.peer_timeout = cyclic.peer_timeout, .open_tcp = OpenTcpStore}));
   options.seat = job_.has_value() ? job_->seat : JobSeat{.rendezvous = MakeLocalRendezvous()};
-  worker_ = ValueOrThrow(OpenWorker::Open(std::move(options), [&] { return Plan(length); }));
+  worker_ = ValueOrThrow(OpenWorker::Open(std::move(options), [&](const PlanFunction& plan_model) {
+    return Plan(length, plan_model);
+  }));
   WorkerSeat& seat = worker_->seat();
   self_ = seat.self.value;
   for (const std::string& note : length.notes) {

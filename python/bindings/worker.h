@@ -93,7 +93,7 @@ class Worker {
   absl::Status status();
 
  private:
-  absl::StatusOr<PlannedRun> Plan(const RunLength& length) const;
+  absl::StatusOr<PlannedRun> Plan(const RunLength& length, const PlanFunction& plan_model) const;
   RingModel& ring();
   void Hear(Iteration t, LapTask::Kind kind, const std::vector<double>& metrics);
   // What waits ends with `why`. Nothing after Close.

@@ -84,7 +84,8 @@ class PlanTimes(TestCase):
         self.assertNotRegex(self.plan(config, *received), "(?m)" + advice, "laps of dp end at owners")
         cyclic = self.config(**{"cyclic.workers": 16, "cyclic.stages": 16, "cyclic.rule": "cdp_v1", "iterations": 4,
                                 "gradient_accumulation_steps": 2, "model.hidden": [24] * 15})
-        for options in (received, ("--hosts", "2")):
+        self.assertNotRegex(self.plan(cyclic, "--hosts", "2"), "(?m)" + advice, "within a host they lend")
+        for options in (received, ("--hosts", "16")):
             text = self.plan(cyclic, *options)
             self.assertEqual(window(text), 2)
             now, larger, then = re.search(advice, text, re.MULTILINE).groups()

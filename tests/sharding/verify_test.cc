@@ -115,6 +115,7 @@ TEST(PlanProofTest, IsOfAPlanWithItsWindowAndOfNoOther) {
     RZ_ASSIGN(const PlanProof sent, PlanProof::Parse(proof.Write()));
     EXPECT_EQ(sent.window(), resolved.window);
     EXPECT_TRUE(sent.Covers(resolved));
+    EXPECT_FALSE(PlanProof::Parse("4 none").ok());
     resolved.iterations += 1;
     EXPECT_FALSE(proof.Covers(resolved));
     EXPECT_FALSE(PlanProof().Covers(resolved));

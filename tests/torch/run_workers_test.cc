@@ -31,12 +31,12 @@ Model TwoLayers() {
           .example = {at::zeros({1, 3})}};
 }
 
-absl::StatusOr<PlannedRun> PlanFor(int workers) {
+absl::StatusOr<PlannedRun> PlanFor(int workers, const PlanFunction& plan_model = PlanModel) {
   Model model = TwoLayers();
   PlannedRun run{.layers = model.layers};
   RZ_ASSIGN_OR_RETURN(run.model, DescribeModel(run.layers, model.example));
   RZ_ASSIGN_OR_RETURN(run.planned,
-                      PlanModel(run.model, {.workers = workers, .rule = Rule::kCdpV2}));
+                      plan_model(run.model, {.workers = workers, .rule = Rule::kCdpV2}));
   return run;
 }
 
@@ -52,7 +52,7 @@ TEST_P(RunWorkersTest, ResultsAndReportsComeByWorker) {
                         reports[worker.value].push_back(absl::StrCat(kind, "=", text));
                       }},
        .as = GetParam()},
-      [] { return PlanFor(3); },
+      [](const PlanFunction&) { return PlanFor(3); },
       [](WorkerSeat seat) -> absl::StatusOr<std::string> {
         RZ_RETURN_IF_ERROR(seat.report("first", absl::StrCat(seat.self.value)));
         RZ_RETURN_IF_ERROR(seat.report("a:b", "1:2\n"));
@@ -81,7 +81,8 @@ TEST_P(RunWorkersTest, ResultsAndReportsComeByWorker) {
 TEST_P(RunWorkersTest, TheFirstCauseIsNamed) {
   const auto run = [](const std::function<absl::StatusOr<std::string>(WorkerSeat)>& work) {
     return RunWorkers(
-               {.launch = {.workers = 3}, .as = GetParam()}, [] { return PlanFor(3); }, work)
+               {.launch = {.workers = 3}, .as = GetParam()},
+               [](const PlanFunction&) { return PlanFor(3); }, work)
         .status();
   };
   const absl::Status failed = run([](WorkerSeat seat) -> absl::StatusOr<std::string> {
@@ -111,12 +112,14 @@ TEST_P(RunWorkersTest, APlanThatFailsEndsAll) {
   const auto work = [](WorkerSeat) -> absl::StatusOr<std::string> { return "not reached"; };
   const RunWorkersOptions options{.launch = {.workers = 2}, .as = GetParam()};
   EXPECT_THAT(std::string(RunWorkers(
-                              options, [] { return PlanFor(3); }, work)
+                              options, [](const PlanFunction&) { return PlanFor(3); }, work)
                               .status()
                               .message()),
               HasSubstr("the plan has 3 workers, but 2 were asked for"));
   const auto thrown = RunWorkers(
-      options, []() -> absl::StatusOr<PlannedRun> { TORCH_CHECK(false, "bad layer"); }, work);
+      options,
+      [](const PlanFunction&) -> absl::StatusOr<PlannedRun> { TORCH_CHECK(false, "bad layer"); },
+      work);
   EXPECT_THAT(thrown, Says("bad layer"));
 }
 
@@ -200,15 +203,21 @@ TEST(OpenWorkerTest, ResultsAndFailuresAreShared) {
     return LaunchProcesses(
         {.workers = 2}, [&](WorkerContext& context) -> absl::StatusOr<std::string> {
           const bool fails = context.self().value == 1;
-          RZ_ASSIGN_OR_RETURN(
-              const std::unique_ptr<OpenWorker> worker,
-              OpenWorker::Open({.launch = {.workers = 2}, .seat = context.Seat()}, [&] {
-                return PlanFor(fails && ends == Ends::kWhilePlanning ? 3 : 2);
-              }));
+          RZ_ASSIGN_OR_RETURN(const std::unique_ptr<OpenWorker> worker,
+                              OpenWorker::Open({.launch = {.workers = 2}, .seat = context.Seat()},
+                                               [&](const PlanFunction& plan_model) {
+                                                 return PlanFor(
+                                                     fails && ends == Ends::kWhilePlanning ? 3 : 2,
+                                                     plan_model);
+                                               }));
           WorkerSeat& seat = worker->seat();
           if (seat.transport == nullptr || seat.run.planned.plan.workers != 2) {
             return absl::InternalError("not a seat of this job");
           }
+          // Worker 0 has verified the plan, and has told the others.
+          RZ_ASSIGN_OR_RETURN(const std::string proof, context.Seat().rendezvous->Get(
+                                                           "plan proof", std::chrono::seconds(1)));
+          EXPECT_EQ(proof, seat.run.planned.proof.Write());
           absl::StatusOr<std::string> mine = absl::StrCat("of ", seat.self.value);
           if (fails && ends == Ends::kInTheLoop) mine = absl::NotFoundError("no such file");
           if (mine.ok()) RZ_RETURN_IF_ERROR(seat.transport->Close());
