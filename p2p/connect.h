@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "p2p/job/rendezvous.h"
 #include "p2p/nccl/lane_transport.h"
-#include "p2p/rendezvous/rendezvous.h"
 #include "p2p/shm/shm_endpoint.h"
 #include "p2p/transport.h"
 

@@ -14,7 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "p2p/launch/limits.h"
+#include "p2p/job/limits.h"
 
 namespace ringzero {
 namespace {

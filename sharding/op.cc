@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
-#include "sharding/kinds.h"
 #include "sharding/label.h"
-#include "sharding/program.h"
+#include "sharding/program/kinds.h"
+#include "sharding/program/program.h"
 
 namespace ringzero {
 namespace {

@@ -11,7 +11,7 @@ import subprocess
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 LIBRARY = ("base", "sharding", "p2p", "zero", "integrations")
-PARTS = ("p2p/rendezvous", "p2p/launch", "zero/config", "zero/update", "integrations/cli", "integrations/sight",
+PARTS = ("p2p/job", "zero/config", "zero/optimizer", "integrations/cli", "integrations/sight",
          "integrations/data", "integrations/torch")
 OTHERS = ("bench", "tests", "docs")
 COLUMNS = 100

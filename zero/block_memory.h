@@ -23,10 +23,10 @@
 #include "base/buffer.h"
 #include "base/status.h"
 #include "p2p/transport.h"
-#include "sharding/block_table.h"
 #include "sharding/label.h"
-#include "sharding/loans.h"
+#include "sharding/memory/block_table.h"
 #include "sharding/plan.h"
+#include "sharding/program/loans.h"
 
 namespace ringzero {
 
@@ -36,7 +36,7 @@ namespace ringzero {
 //   RZ_RETURN_IF_ERROR(stamp.Check(StampOf(Version(5))));                   // a reader, before and after
 //
 // Borrowers are not counted: the plan proves that a block is written only when no worker reads it
-// (sharding/wait_graph.h). Were the proof wrong, training would go on with wrong numbers. A stamp makes
+// (sharding/check/wait_graph.h). Were the proof wrong, training would go on with wrong numbers. A stamp makes
 // that an error. It is a second net: on processors that reorder more than x86 does it may miss an
 // overlap. Thread-safe.
 class Stamp {

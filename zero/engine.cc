@@ -9,9 +9,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
-#include "sharding/schedule.h"
-#include "sharding/verify.h"
-#include "zero/blame.h"
+#include "sharding/check/verify.h"
+#include "sharding/rules/schedule.h"
 #include "zero/block_memory.h"
 #include "zero/engine/executor.h"
 #include "zero/engine/gate.h"
@@ -21,8 +20,9 @@
 #include "zero/engine/sums.h"
 #include "zero/engine/updates.h"
 #include "zero/engine/waits.h"
-#include "zero/optimizer.h"
-#include "zero/update/optimizer_options.h"
+#include "zero/flight/blame.h"
+#include "zero/optimizer/optimizer.h"
+#include "zero/optimizer/optimizer_options.h"
 
 namespace ringzero {
 

@@ -14,7 +14,7 @@
 // FailedPrecondition that names the stage expected and the one found. They wait only for what the
 // plan names, each wait with a deadline (EngineOptions::wait_timeout) and a name. Everything else
 // (messages, adds, updates) happens on the engine's own threads, driven by the links of
-// sharding/link.h. The first error wins, ends every worker, and is returned by every later call.
+// sharding/program/link.h. The first error wins, ends every worker, and is returned by every later call.
 #ifndef RINGZERO_ZERO_ENGINE_H_
 #define RINGZERO_ZERO_ENGINE_H_
 
@@ -32,11 +32,11 @@
 #include "base/buffer.h"
 #include "base/ids.h"
 #include "p2p/transport.h"
-#include "sharding/block_table.h"
+#include "sharding/memory/block_table.h"
 #include "sharding/plan.h"
 #include "zero/engine_options.h"
-#include "zero/flight_record.h"
-#include "zero/flight_recorder.h"
+#include "zero/flight/flight_record.h"
+#include "zero/flight/flight_recorder.h"
 #include "zero/layout.h"
 
 namespace ringzero {
@@ -69,7 +69,7 @@ struct CollectedPart {
   enum class Kind {
     kParameters,  // and running statistics
     kGradient,  // averaged over the iteration's samples, in layout and type of a sum, with trailer
-    kState,     // the optimizer's, in StateLayout (zero/optimizer.h)
+    kState,     // the optimizer's, in StateLayout (zero/optimizer/optimizer.h)
   } kind = Kind::kParameters;
   StageId stage{0};
   SharedBuffer parameters;  // kParameters: masters; empty: the stage has none

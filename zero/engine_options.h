@@ -20,12 +20,12 @@
 #include "base/buffer.h"
 #include "base/ids.h"
 #include "p2p/transport.h"
+#include "sharding/check/verify.h"
 #include "sharding/plan.h"
-#include "sharding/verify.h"
-#include "zero/flight_recorder.h"
+#include "zero/flight/flight_recorder.h"
 #include "zero/layout.h"
 #include "zero/op_costs.h"
-#include "zero/optimizer.h"
+#include "zero/optimizer/optimizer.h"
 #include "zero/precision.h"
 
 namespace ringzero {
@@ -47,10 +47,10 @@ struct LapTask {
 // run has the bits of one that went on from iteration f - 1. Calls come from Engine::Create, in stage
 // order, for stages that train and whose masters this worker has.
 struct Beginning {
-  // Fills the optimizer's state after update f - 1, in StateLayout (zero/optimizer.h).
+  // Fills the optimizer's state after update f - 1, in StateLayout (zero/optimizer/optimizer.h).
   std::function<absl::Status(StageId, std::byte* state)> state;
   // Fills what iteration f reads besides θ_f, as it travels: θ_{f-1}, or the predictions p_f and
-  // p_{f+1} (FirstVersions in sharding/schedule.h). A rule or a warm-up without either never calls it.
+  // p_{f+1} (FirstVersions in sharding/rules/schedule.h). A rule or a warm-up without either never calls it.
   std::function<absl::Status(StageId, Version label, std::byte* values)> version;
   double norm = 0;  // the gradient norm of iteration f - 1: Clipping::kPrevious clips by it
   std::optional<LossScale::History> loss_scale;  // where overflows are skipped

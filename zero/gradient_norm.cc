@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "zero/gradient_sum.h"
-#include "zero/update/kernels.h"
-#include "zero/update/parameter_update.h"
+#include "zero/optimizer/kernels.h"
+#include "zero/optimizer/parameter_update.h"
 
 namespace ringzero {
 namespace {

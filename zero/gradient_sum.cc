@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/philox.h"
-#include "zero/update/kernels.h"
+#include "zero/optimizer/kernels.h"
 
 namespace ringzero {
 namespace {

@@ -14,7 +14,7 @@
 #include <cstdint>
 
 #include "zero/layout.h"
-#include "zero/update/kernels.h"
+#include "zero/optimizer/kernels.h"
 
 namespace ringzero {
 

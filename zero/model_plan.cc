@@ -6,10 +6,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "sharding/partition.h"
-#include "sharding/simulate.h"
-#include "sharding/verify.h"
-#include "zero/optimizer.h"
+#include "sharding/check/verify.h"
+#include "sharding/rules/partition.h"
+#include "sharding/study/simulate.h"
+#include "zero/optimizer/optimizer.h"
 
 namespace ringzero {
 namespace {

@@ -17,7 +17,7 @@
 
 #include "base/ids.h"
 #include "sharding/op.h"
-#include "sharding/simulate.h"
+#include "sharding/study/simulate.h"
 
 namespace ringzero {
 

@@ -20,7 +20,7 @@
 #include <optional>
 
 #include "absl/status/status.h"
-#include "zero/update/kernels.h"
+#include "zero/optimizer/kernels.h"
 
 namespace ringzero {
 

@@ -7,8 +7,8 @@
 
 #include "base/status.h"
 #include "p2p/shm/shm_rings.h"
-#include "sharding/block_table.h"
-#include "sharding/program.h"
+#include "sharding/memory/block_table.h"
+#include "sharding/program/program.h"
 #include "zero/block_memory.h"
 
 namespace ringzero {

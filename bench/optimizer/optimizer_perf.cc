@@ -27,8 +27,8 @@
 #include "base/buffer.h"
 #include "bench/ring/statistics.h"
 #include "zero/gradient_sum.h"
-#include "zero/optimizer.h"
-#include "zero/update/kernels.h"
+#include "zero/optimizer/kernels.h"
+#include "zero/optimizer/optimizer.h"
 
 namespace ringzero {
 namespace {

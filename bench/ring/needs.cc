@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 #include "bench/ring/train_traffic.h"
-#include "p2p/launch/launcher.h"
+#include "p2p/job/launcher.h"
 #include "p2p/nccl/nccl_lane.h"
 #include "zero/transport_needs.h"
 

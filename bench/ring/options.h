@@ -15,7 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "bench/ring/payload.h"
-#include "p2p/rendezvous/join_job.h"
+#include "p2p/job/join_job.h"
 #include "p2p/transport.h"
 
 namespace ringzero {

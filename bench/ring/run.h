@@ -17,7 +17,7 @@
 #include "bench/ring/host.h"
 #include "bench/ring/options.h"
 #include "bench/ring/peer.h"
-#include "p2p/rendezvous/join_job.h"
+#include "p2p/job/join_job.h"
 #include "p2p/transport.h"
 #include "sharding/plan.h"
 

@@ -20,7 +20,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "tests/zero/toy_ring.h"
-#include "zero/flight_recorder.h"
+#include "zero/flight/flight_recorder.h"
 
 namespace ringzero {
 namespace {

@@ -24,7 +24,7 @@
 #include "integrations/sight/flight_desk.h"
 #include "integrations/sight/report.h"
 #include "zero/config/keys.h"
-#include "zero/flight_record.h"
+#include "zero/flight/flight_record.h"
 
 namespace ringzero {
 namespace {

@@ -33,7 +33,7 @@ const char* malloc_conf = "thp:always,dirty_decay_ms:-1,muzzy_decay_ms:-1,narena
 namespace ringzero {
 namespace {
 
-// The 2 of Cancelled "interrupted by signal 2 (Interrupt)" (p2p/launch/launcher.h); otherwise 0.
+// The 2 of Cancelled "interrupted by signal 2 (Interrupt)" (p2p/job/launcher.h); otherwise 0.
 int SignalOf(const absl::Status& status) {
   constexpr char kWords[] = "interrupted by signal ";
   const std::string message(status.message());

@@ -26,12 +26,12 @@
 #include "integrations/sight/chrome_trace.h"
 #include "integrations/sight/report.h"
 #include "integrations/torch/measurements.h"
-#include "p2p/launch/launcher.h"
-#include "sharding/block_table.h"
-#include "sharding/program.h"
-#include "sharding/render.h"
-#include "sharding/simulate.h"
-#include "zero/optimizer.h"
+#include "p2p/job/launcher.h"
+#include "sharding/memory/block_table.h"
+#include "sharding/program/program.h"
+#include "sharding/study/render.h"
+#include "sharding/study/simulate.h"
+#include "zero/optimizer/optimizer.h"
 #include "zero/transport_needs.h"
 
 namespace ringzero {

@@ -19,7 +19,7 @@
 #include "base/status.h"
 #include "integrations/cli/resources.h"
 #include "integrations/torch/measurements.h"
-#include "p2p/rendezvous/join_job.h"
+#include "p2p/job/join_job.h"
 #include "p2p/ucx/ucx_transport.h"
 
 namespace ringzero {

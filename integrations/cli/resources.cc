@@ -22,7 +22,7 @@
 #include "absl/strings/string_view.h"
 #include "base/files.h"
 #include "base/system_names.h"
-#include "p2p/launch/limits.h"
+#include "p2p/job/limits.h"
 
 // jemalloc's, where it is linked.
 extern "C" int mallctl(const char* name, void* old, size_t* old_bytes, void* value, size_t bytes)

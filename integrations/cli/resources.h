@@ -18,7 +18,7 @@
 #include "absl/base/thread_annotations.h"
 #include "base/mutex.h"
 #include "integrations/cli/command_line.h"
-#include "sharding/fit_certificate.h"
+#include "sharding/memory/fit_certificate.h"
 
 namespace ringzero {
 

@@ -19,8 +19,8 @@
 #include "base/files.h"
 #include "base/status.h"
 #include "integrations/cli/plan_run.h"
-#include "sharding/render.h"
-#include "sharding/schedule.h"
+#include "sharding/rules/schedule.h"
+#include "sharding/study/render.h"
 
 namespace ringzero {
 namespace {

@@ -31,7 +31,7 @@
 #include "integrations/cli/worker_report.h"
 #include "integrations/sight/metrics.h"
 #include "sharding/plan.h"
-#include "sharding/schedule.h"
+#include "sharding/rules/schedule.h"
 #include "zero/config/config.h"
 
 namespace ringzero {

@@ -28,9 +28,9 @@
 #include "p2p/failure.h"
 #include "p2p/faulty_transport.h"
 #include "sharding/op.h"
-#include "sharding/program.h"
-#include "zero/flight_recorder.h"
-#include "zero/rate_curve.h"
+#include "sharding/program/program.h"
+#include "zero/flight/flight_recorder.h"
+#include "zero/optimizer/rate_curve.h"
 
 namespace ringzero {
 namespace {

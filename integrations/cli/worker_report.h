@@ -31,10 +31,10 @@
 #include "integrations/cli/provenance.h"
 #include "integrations/sight/metrics.h"
 #include "integrations/sight/pace.h"
-#include "sharding/block_table.h"
-#include "sharding/cost_profile.h"
+#include "sharding/memory/block_table.h"
 #include "sharding/op.h"
 #include "sharding/plan.h"
+#include "sharding/study/cost_profile.h"
 #include "zero/engine.h"
 
 namespace ringzero {

@@ -20,8 +20,8 @@
 #include "absl/strings/string_view.h"
 #include "base/status.h"
 #include "p2p/unique_fd.h"
-#include "zero/update/arithmetic.h"
-#include "zero/update/kernels.h"
+#include "zero/optimizer/arithmetic.h"
+#include "zero/optimizer/kernels.h"
 
 namespace ringzero {
 namespace {

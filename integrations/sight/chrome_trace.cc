@@ -21,8 +21,8 @@
 #include "base/files.h"
 #include "base/status.h"
 #include "p2p/unique_fd.h"
-#include "sharding/simulate.h"
-#include "zero/flight_record.h"
+#include "sharding/study/simulate.h"
+#include "zero/flight/flight_record.h"
 
 namespace ringzero {
 namespace {

@@ -5,7 +5,7 @@
 //   for (const Slice& slice : SlicesOf(records[0].events)) { … }
 //   RZ_RETURN_IF_ERROR(WriteTrace("trace.json.gz", ChromeTrace(records)));
 //
-// In the JSON a worker is a process, its tracks (sharding/event.h) are threads, operations are
+// In the JSON a worker is a process, its tracks (sharding/study/event.h) are threads, operations are
 // slices, and a flow goes from each send to its receive. Format:
 // https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 #ifndef RINGZERO_INTEGRATIONS_SIGHT_CHROME_TRACE_H_
@@ -20,10 +20,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "sharding/event.h"
 #include "sharding/plan.h"
-#include "sharding/simulate.h"
-#include "zero/flight_record.h"
+#include "sharding/study/event.h"
+#include "sharding/study/simulate.h"
+#include "zero/flight/flight_record.h"
 
 namespace ringzero {
 
@@ -58,7 +58,7 @@ SimulationOptions MeasuredSpeed(std::span<const FlightRecord> records, int stage
 std::string ChromeTrace(std::span<const FlightRecord> records, const std::string& note = "");
 
 // Predictions in the vocabulary of measured runs: of the first iterations, which show all that
-// repeats. `speed` in nanoseconds (sharding/cost_profile.h). Errors are Simulate's.
+// repeats. `speed` in nanoseconds (sharding/study/cost_profile.h). Errors are Simulate's.
 inline constexpr int kPredictedIterations = 8;
 absl::StatusOr<std::vector<FlightRecord>> PredictedRecords(Plan plan,
                                                            const SimulationOptions& speed);

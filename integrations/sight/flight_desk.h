@@ -26,7 +26,7 @@
 #include "base/ids.h"
 #include "base/mutex.h"
 #include "p2p/unique_fd.h"
-#include "zero/flight_record.h"
+#include "zero/flight/flight_record.h"
 
 namespace ringzero {
 

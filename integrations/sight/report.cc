@@ -1,5 +1,5 @@
 // Reads run.json, config.json, metrics.jsonl and flight/, and writes them into the page. The figure:
-// panels of stacked areas under the grid of sharding/render.h.
+// panels of stacked areas under the grid of sharding/study/render.h.
 #include "integrations/sight/report.h"
 
 #include <algorithm>
@@ -15,10 +15,10 @@
 #include "base/files.h"
 #include "base/status.h"
 #include "integrations/sight/chrome_trace.h"
-#include "sharding/block_table.h"
-#include "sharding/render.h"
-#include "sharding/simulate.h"
-#include "zero/flight_record.h"
+#include "sharding/memory/block_table.h"
+#include "sharding/study/render.h"
+#include "sharding/study/simulate.h"
+#include "zero/flight/flight_record.h"
 
 namespace ringzero {
 

@@ -21,8 +21,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "sharding/plan.h"
-#include "sharding/simulate.h"
-#include "zero/flight_record.h"
+#include "sharding/study/simulate.h"
+#include "zero/flight/flight_record.h"
 
 namespace ringzero {
 
@@ -51,7 +51,7 @@ std::string Report(std::span<const RunFolder> runs);
 // Panels: bytes per second sent on each channel; bytes of copies, sums and versions that all
 // workers hold, as if every worker had memory of its own; activations in micro-batches. Shows
 // two iterations after the first few, without evaluations. `speed` in nanoseconds
-// (sharding/cost_profile.h). Errors are Simulate's.
+// (sharding/study/cost_profile.h). Errors are Simulate's.
 absl::StatusOr<std::string> PlanFigure(const Plan& plan, const SimulationOptions& speed);
 
 }  // namespace ringzero

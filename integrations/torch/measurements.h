@@ -2,7 +2,7 @@
 // worker allocates for one micro-batch.
 //
 //   PrepareTorch(threads);
-//   const MachineSpeed speed = MeasureSpeed();   // in a blink, for sharding/cost_profile.h
+//   const MachineSpeed speed = MeasureSpeed();   // in a blink, for sharding/study/cost_profile.h
 //   RZ_ASSIGN_OR_RETURN(const PassMemory memory, MeasurePass(run, {.train = …, .evaluate = …}));
 //   memory.activations;
 //
@@ -19,7 +19,7 @@
 #include "absl/status/statusor.h"
 #include "integrations/torch/ring_model.h"
 #include "integrations/torch/run_workers.h"
-#include "sharding/cost_profile.h"
+#include "sharding/study/cost_profile.h"
 #include "zero/precision.h"
 
 namespace ringzero {

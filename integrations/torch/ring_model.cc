@@ -11,9 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "integrations/torch/ring_model_impl.h"
-#include "p2p/launch/limits.h"
+#include "p2p/job/limits.h"
 #include "zero/gradient_sum.h"
-#include "zero/optimizer.h"
+#include "zero/optimizer/optimizer.h"
 
 namespace ringzero {
 namespace {

@@ -11,8 +11,8 @@
 #include "integrations/torch/run_workers.h"
 #include "integrations/torch/tcp_rendezvous.h"
 #include "p2p/failure.h"
-#include "p2p/rendezvous/join_job.h"
-#include "p2p/rendezvous/rendezvous.h"
+#include "p2p/job/join_job.h"
+#include "p2p/job/rendezvous.h"
 
 namespace ringzero {
 namespace {

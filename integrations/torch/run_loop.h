@@ -32,8 +32,8 @@
 #include "integrations/torch/layer_parts.h"
 #include "integrations/torch/torch.h"
 #include "p2p/connect.h"
-#include "p2p/launch/launcher.h"
-#include "zero/sharded_optimizer.h"
+#include "p2p/job/launcher.h"
+#include "zero/optimizer/sharded_optimizer.h"
 
 namespace ringzero {
 
@@ -43,8 +43,8 @@ namespace ringzero {
 // micro-batch l·N + w of an update is worker w's l-th. Step averages the gradients of all of these
 // micro-batches, clips by their norm if there is a max_norm, and leaves the same new values on
 // every worker. The bits are those of one process with all micro-batches
-// (zero/sharded_optimizer.h). Each worker has the optimizer state of its shard alone. A shard has
-// whole parameters, so shards can be of unequal size (zero/shard_ring.h). Buffers (running
+// (zero/optimizer/sharded_optimizer.h). Each worker has the optimizer state of its shard alone. A shard has
+// whole parameters, so shards can be of unequal size (zero/optimizer/shard_ring.h). Buffers (running
 // statistics) stay each worker's own. Used by one thread. After an error it can only be ended.
 class TorchShardedOptimizer {
  public:
@@ -110,7 +110,7 @@ class LoopWorker {
 
   // TorchShardedOptimizer::Create. A second call is FailedPrecondition: give all parameters that
   // are to be updated together. The optimizer lives as long as the worker. With several workers,
-  // worker 0 prints on stderr who owns how many bytes (DescribeOwners in zero/shard_ring.h).
+  // worker 0 prints on stderr who owns how many bytes (DescribeOwners in zero/optimizer/shard_ring.h).
   absl::StatusOr<TorchShardedOptimizer*> MakeOptimizer(const torch::nn::Module& model,
                                                        const ShardedOptimizerOptions& options);
   absl::StatusOr<TorchShardedOptimizer*> MakeOptimizer(const std::vector<NamedTensor>& parameters,
@@ -127,7 +127,7 @@ class LoopWorker {
 
 // `loop` is called in every worker, with torch's threads set; it may throw. One worker, or one
 // under a launcher, is this process. Several are its children: it then must have one thread and not
-// have computed with torch yet (p2p/launch/launcher.h). Nothing is left behind, however it ends.
+// have computed with torch yet (p2p/job/launcher.h). Nothing is left behind, however it ends.
 //
 // Errors: the first root cause, with its worker's number in front if there are several workers;
 // under a launcher from outside, what this worker knows of the cause. Also those of

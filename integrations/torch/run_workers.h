@@ -8,7 +8,7 @@
 //         return "my summary"; });
 //
 // train_model.h does all of this for an ordinary loop. Called by a process of one thread that has
-// not computed with torch yet: its children do (p2p/launch/launcher.h). Nothing is left behind,
+// not computed with torch yet: its children do (p2p/job/launcher.h). Nothing is left behind,
 // however it ends.
 #ifndef RINGZERO_INTEGRATIONS_TORCH_RUN_WORKERS_H_
 #define RINGZERO_INTEGRATIONS_TORCH_RUN_WORKERS_H_
@@ -24,9 +24,9 @@
 #include "base/ids.h"
 #include "integrations/torch/layer_factory.h"
 #include "p2p/connect.h"
-#include "p2p/launch/launcher.h"
-#include "p2p/launch/limits.h"
-#include "p2p/rendezvous/rendezvous.h"
+#include "p2p/job/launcher.h"
+#include "p2p/job/limits.h"
+#include "p2p/job/rendezvous.h"
 #include "p2p/transport.h"
 #include "zero/model_plan.h"
 
@@ -109,7 +109,7 @@ class OpenWorker {
                                                           const MakeRun& plan);
 
   WorkerSeat& seat() { return *seat_; }
-  // As SeatedWorker::Close (p2p/launch/launcher.h).
+  // As SeatedWorker::Close (p2p/job/launcher.h).
   absl::StatusOr<std::vector<std::string>> Close(const absl::StatusOr<std::string>& mine);
 
  private:

@@ -11,8 +11,8 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "p2p/rendezvous/join_job.h"
-#include "p2p/rendezvous/store_rendezvous.h"
+#include "p2p/job/join_job.h"
+#include "p2p/job/store_rendezvous.h"
 
 namespace ringzero {
 

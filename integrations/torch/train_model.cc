@@ -8,7 +8,7 @@
 
 #include "integrations/torch/describe_model.h"
 #include "integrations/torch/tcp_rendezvous.h"
-#include "p2p/rendezvous/join_job.h"
+#include "p2p/job/join_job.h"
 
 namespace ringzero {
 namespace {

@@ -31,7 +31,7 @@
 #include "integrations/torch/ring_model.h"
 #include "integrations/torch/run_workers.h"
 #include "zero/model_plan.h"
-#include "zero/optimizer.h"
+#include "zero/optimizer/optimizer.h"
 
 namespace ringzero {
 

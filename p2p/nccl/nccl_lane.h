@@ -19,9 +19,9 @@
 #include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "p2p/arena.h"
+#include "p2p/job/rendezvous.h"
 #include "p2p/nccl/lane.h"
 #include "p2p/nccl/lane_transport.h"
-#include "p2p/rendezvous/rendezvous.h"
 
 namespace ringzero {
 

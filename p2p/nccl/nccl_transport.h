@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "p2p/job/rendezvous.h"
 #include "p2p/nccl/lane_transport.h"
 #include "p2p/nccl/nccl_lane.h"
-#include "p2p/rendezvous/rendezvous.h"
 #include "p2p/transport.h"
 
 namespace ringzero {

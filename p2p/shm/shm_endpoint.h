@@ -20,7 +20,7 @@
 #include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "p2p/heartbeat.h"
-#include "p2p/rendezvous/rendezvous.h"
+#include "p2p/job/rendezvous.h"
 #include "p2p/shm/shm_rings.h"
 #include "p2p/unique_fd.h"
 

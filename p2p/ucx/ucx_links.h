@@ -22,8 +22,8 @@
 
 #include "absl/status/status.h"
 #include "p2p/deadline.h"
+#include "p2p/job/rendezvous.h"
 #include "p2p/mailbox.h"
-#include "p2p/rendezvous/rendezvous.h"
 #include "p2p/ucx/ucx_packet.h"
 #include "p2p/ucx/ucx_transport.h"
 #include "p2p/ucx/ucx_worker.h"

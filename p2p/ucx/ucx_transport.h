@@ -29,7 +29,7 @@
 #include "absl/status/statusor.h"
 #include "p2p/arena.h"
 #include "p2p/heartbeat.h"
-#include "p2p/rendezvous/rendezvous.h"
+#include "p2p/job/rendezvous.h"
 #include "p2p/shm/shm_endpoint.h"
 #include "p2p/transport.h"
 #include "p2p/unique_fd.h"

@@ -21,7 +21,7 @@
 #include "integrations/torch/tcp_rendezvous.h"
 #include "p2p/failure.h"
 #include "sharding/plan.h"
-#include "zero/rate_curve.h"
+#include "zero/optimizer/rate_curve.h"
 
 namespace ringzero::python {
 

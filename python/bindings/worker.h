@@ -23,7 +23,7 @@
 #include "integrations/data/dataset.h"
 #include "integrations/torch/ring_model.h"
 #include "integrations/torch/run_workers.h"
-#include "p2p/rendezvous/join_job.h"
+#include "p2p/job/join_job.h"
 #include "python/bindings/python_layers.h"
 #include "zero/config/config.h"
 

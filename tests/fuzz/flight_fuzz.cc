@@ -8,7 +8,7 @@
 
 #include "integrations/sight/chrome_trace.h"
 #include "tests/fuzz/check.h"
-#include "zero/flight_record.h"
+#include "zero/flight/flight_record.h"
 
 namespace ringzero {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "sharding/plan.h"
-#include "sharding/program.h"
+#include "sharding/program/program.h"
 #include "tests/fuzz/check.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

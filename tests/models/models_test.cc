@@ -17,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/philox.h"
 #include "integrations/torch/describe_model.h"
-#include "sharding/partition.h"
+#include "sharding/rules/partition.h"
 #include "tests/support/status_matchers.h"
 
 namespace ringzero {

@@ -7,7 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "p2p/rendezvous/join_job.h"
+#include "p2p/job/join_job.h"
 #include "tests/support/status_matchers.h"
 
 namespace ringzero {

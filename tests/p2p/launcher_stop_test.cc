@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "p2p/heartbeat.h"
-#include "p2p/launch/launcher.h"
+#include "p2p/job/launcher.h"
 #include "p2p/shm/shm_transport.h"
 #include "tests/p2p/cluster.h"
 

@@ -1,5 +1,5 @@
 // Processes started, heard, ended: reports, root causes, signals, and nothing left behind.
-#include "p2p/launch/launcher.h"
+#include "p2p/job/launcher.h"
 
 #include <dirent.h>
 #include <gmock/gmock.h>

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <string>
 
-#include "p2p/rendezvous/rendezvous.h"
+#include "p2p/job/rendezvous.h"
 
 namespace ringzero {
 

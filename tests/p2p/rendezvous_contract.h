@@ -16,7 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/ids.h"
-#include "p2p/rendezvous/rendezvous.h"
+#include "p2p/job/rendezvous.h"
 
 namespace ringzero {
 

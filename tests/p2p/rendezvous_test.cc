@@ -1,6 +1,6 @@
 // The contract over local, file and the launcher's; gathering; what a folder must not be; what the
 // workers must have alike, and how a difference is said; whose failure worker 0 names.
-#include "p2p/rendezvous/rendezvous.h"
+#include "p2p/job/rendezvous.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -21,10 +21,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "p2p/failure.h"
-#include "p2p/launch/launcher.h"
-#include "p2p/rendezvous/hosts.h"
-#include "p2p/rendezvous/join_job.h"
-#include "p2p/rendezvous/store_rendezvous.h"
+#include "p2p/job/hosts.h"
+#include "p2p/job/join_job.h"
+#include "p2p/job/launcher.h"
+#include "p2p/job/store_rendezvous.h"
 #include "tests/p2p/cluster.h"
 #include "tests/p2p/losing_rendezvous.h"
 #include "tests/p2p/rendezvous_contract.h"

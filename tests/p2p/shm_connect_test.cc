@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "p2p/rendezvous/hosts.h"
+#include "p2p/job/hosts.h"
 #include "p2p/shm/shm_endpoint.h"
 #include "p2p/shm/shm_packet.h"
 #include "p2p/shm/shm_transport.h"

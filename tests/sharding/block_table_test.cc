@@ -1,5 +1,5 @@
 // The block table has the blocks that programs name, and no others.
-#include "sharding/block_table.h"
+#include "sharding/memory/block_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "sharding/cost_profile.h"
+#include "sharding/study/cost_profile.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "sharding/program.h"
+#include "sharding/program/program.h"
 
 namespace ringzero {
 namespace {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "sharding/event.h"
 #include "sharding/plan.h"
+#include "sharding/study/event.h"
 
 namespace ringzero {
 

@@ -1,11 +1,11 @@
 // Events keep what they say in 32 bytes, and a prediction tells of every operation.
-#include "sharding/event.h"
+#include "sharding/study/event.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "sharding/simulate.h"
+#include "sharding/study/simulate.h"
 #include "tests/sharding/event_rules.h"
 #include "tests/sharding/test_plans.h"
 #include "tests/support/status_matchers.h"

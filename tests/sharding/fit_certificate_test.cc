@@ -1,5 +1,5 @@
 // The certificate's sums, and what it says when a run does not fit.
-#include "sharding/fit_certificate.h"
+#include "sharding/memory/fit_certificate.h"
 
 #include <gtest/gtest.h>
 

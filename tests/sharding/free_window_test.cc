@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "sharding/cost_profile.h"
-#include "sharding/schedule.h"
-#include "sharding/simulate.h"
-#include "sharding/verify.h"
+#include "sharding/check/verify.h"
+#include "sharding/rules/schedule.h"
+#include "sharding/study/cost_profile.h"
+#include "sharding/study/simulate.h"
 #include "tests/sharding/test_plans.h"
 #include "tests/support/status_matchers.h"
 

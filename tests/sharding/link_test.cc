@@ -1,6 +1,6 @@
 // Links: the same whether a program is appended whole or part by part, as the engine
 // does.
-#include "sharding/link.h"
+#include "sharding/program/link.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // What workers of one host lend each other, and the words that bring it back.
-#include "sharding/loans.h"
+#include "sharding/program/loans.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "sharding/block_table.h"
-#include "sharding/cost_profile.h"
-#include "sharding/simulate.h"
-#include "sharding/verify.h"
-#include "sharding/wait_graph.h"
+#include "sharding/check/verify.h"
+#include "sharding/check/wait_graph.h"
+#include "sharding/memory/block_table.h"
+#include "sharding/study/cost_profile.h"
+#include "sharding/study/simulate.h"
 #include "tests/sharding/test_plans.h"
 #include "tests/support/status_matchers.h"
 

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "sharding/verify.h"
+#include "sharding/check/verify.h"
 #include "tests/sharding/test_plans.h"
 #include "tests/support/status_matchers.h"
 

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "sharding/block_table.h"
+#include "sharding/memory/block_table.h"
 #include "tests/support/status_matchers.h"
 
 namespace ringzero {

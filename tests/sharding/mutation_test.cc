@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "sharding/check/verify.h"
 #include "sharding/label.h"
-#include "sharding/simulate.h"
-#include "sharding/verify.h"
+#include "sharding/study/simulate.h"
 #include "tests/sharding/test_plans.h"
 #include "tests/support/status_matchers.h"
 

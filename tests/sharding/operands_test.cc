@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "sharding/kinds.h"
-#include "sharding/link.h"
-#include "sharding/schedule.h"
+#include "sharding/program/kinds.h"
+#include "sharding/program/link.h"
+#include "sharding/rules/schedule.h"
 #include "tests/sharding/test_plans.h"
 #include "tests/support/status_matchers.h"
 

@@ -1,6 +1,6 @@
 // Stages are contiguous, never empty and as even as they can be; owners hold no more than they
 // must.
-#include "sharding/partition.h"
+#include "sharding/rules/partition.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // What a micro-batch holds at its most, with and without the gradients that wait.
-#include "sharding/pass_timeline.h"
+#include "sharding/study/pass_timeline.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // What is printed and drawn: golden files for the grids, programs and descriptions.
 // RINGZERO_REWRITE_GOLDEN=1 writes them anew.
-#include "sharding/render.h"
+#include "sharding/study/render.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

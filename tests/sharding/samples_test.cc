@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "sharding/schedule.h"
+#include "sharding/rules/schedule.h"
 #include "tests/sharding/test_plans.h"
 #include "tests/support/status_matchers.h"
 

@@ -1,5 +1,5 @@
 // The schedule against the closed forms and the tick model of docs/schedule.md.
-#include "sharding/schedule.h"
+#include "sharding/rules/schedule.h"
 
 #include <gtest/gtest.h>
 
@@ -13,8 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "sharding/label.h"
-#include "sharding/program.h"
-#include "sharding/render.h"
+#include "sharding/program/program.h"
+#include "sharding/study/render.h"
 #include "tests/sharding/test_plans.h"
 
 namespace ringzero {

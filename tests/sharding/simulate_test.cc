@@ -1,6 +1,6 @@
 // With the window that ChooseWindow gives, no run deadlocks, whatever the delays, and every run is
 // right.
-#include "sharding/simulate.h"
+#include "sharding/study/simulate.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "sharding/schedule.h"
-#include "sharding/verify.h"
+#include "sharding/check/verify.h"
+#include "sharding/rules/schedule.h"
 #include "tests/sharding/test_plans.h"
 #include "tests/support/status_matchers.h"
 

@@ -20,9 +20,9 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/status.h"
+#include "sharding/check/verify.h"
 #include "sharding/label.h"
-#include "sharding/partition.h"
-#include "sharding/verify.h"
+#include "sharding/rules/partition.h"
 
 namespace ringzero {
 

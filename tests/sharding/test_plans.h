@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "sharding/linked_ring.h"
 #include "sharding/plan.h"
-#include "sharding/program.h"
-#include "sharding/simulate.h"
+#include "sharding/program/linked_ring.h"
+#include "sharding/program/program.h"
+#include "sharding/study/simulate.h"
 
 namespace ringzero {
 

@@ -12,7 +12,7 @@
 #include "sharding/label.h"
 #include "sharding/op.h"
 #include "sharding/plan.h"
-#include "sharding/program.h"
+#include "sharding/program/program.h"
 #include "tests/sharding/test_plans.h"
 #include "tests/support/status_matchers.h"
 

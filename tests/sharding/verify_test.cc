@@ -1,6 +1,6 @@
 // Verify accepts every plan that the scheduler makes, and says what is wrong with every other
 // program.
-#include "sharding/verify.h"
+#include "sharding/check/verify.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "sharding/definitions.h"
-#include "sharding/schedule.h"
-#include "sharding/wait_graph.h"
+#include "sharding/check/definitions.h"
+#include "sharding/check/wait_graph.h"
+#include "sharding/rules/schedule.h"
 #include "tests/sharding/test_plans.h"
 #include "tests/support/status_matchers.h"
 

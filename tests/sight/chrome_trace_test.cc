@@ -11,13 +11,13 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "sharding/program.h"
-#include "sharding/simulate.h"
-#include "sharding/verify.h"
+#include "sharding/check/verify.h"
+#include "sharding/program/program.h"
+#include "sharding/study/simulate.h"
 #include "tests/p2p/temporary_folder.h"
 #include "tests/support/status_matchers.h"
 #include "tests/zero/toy_ring.h"
-#include "zero/flight_recorder.h"
+#include "zero/flight/flight_recorder.h"
 
 namespace ringzero {
 namespace {

@@ -12,7 +12,7 @@
 #include "integrations/torch/layer.h"
 #include "zero/engine.h"
 #include "zero/model_plan.h"
-#include "zero/optimizer.h"
+#include "zero/optimizer/optimizer.h"
 
 namespace ringzero {
 

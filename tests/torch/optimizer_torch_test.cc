@@ -19,7 +19,7 @@
 #include "tests/support/reference_trainer.h"
 #include "tests/support/status_matchers.h"
 #include "zero/gradient_sum.h"
-#include "zero/optimizer.h"
+#include "zero/optimizer/optimizer.h"
 
 namespace ringzero {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "p2p/launch/launcher.h"
+#include "p2p/job/launcher.h"
 
 namespace ringzero {
 namespace {

@@ -15,7 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "p2p/rendezvous/store_rendezvous.h"
+#include "p2p/job/store_rendezvous.h"
 #include "p2p/unique_fd.h"
 #include "tests/p2p/rendezvous_contract.h"
 #include "tests/support/status_matchers.h"

@@ -10,10 +10,10 @@
 
 #include "tests/zero/pass_cases.h"
 #include "tests/zero/update_reference.h"
-#include "zero/update/arithmetic.h"
-#include "zero/update/cuda/cuda_kernels.h"
-#include "zero/update/formulas.h"
-#include "zero/update/kernels.h"
+#include "zero/optimizer/arithmetic.h"
+#include "zero/optimizer/cuda/cuda_kernels.h"
+#include "zero/optimizer/formulas.h"
+#include "zero/optimizer/kernels.h"
 
 namespace ringzero {
 namespace {

@@ -1,5 +1,5 @@
 // The passes on a GPU give the bits of the plain loops; without one they say so.
-#include "zero/update/cuda/cuda_kernels.h"
+#include "zero/optimizer/cuda/cuda_kernels.h"
 
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
@@ -10,7 +10,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/zero/pass_cases.h"
 #include "tests/zero/update_reference.h"
-#include "zero/update/kernels.h"
+#include "zero/optimizer/kernels.h"
 
 namespace ringzero {
 namespace {

@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
-#include "sharding/program.h"
-#include "sharding/schedule.h"
+#include "sharding/program/program.h"
+#include "sharding/rules/schedule.h"
 #include "tests/support/status_matchers.h"
 #include "tests/zero/expect_toy_bits.h"
 #include "tests/zero/toy_ring.h"

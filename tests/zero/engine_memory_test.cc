@@ -2,11 +2,11 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "sharding/block_table.h"
-#include "sharding/verify.h"
+#include "sharding/check/verify.h"
+#include "sharding/memory/block_table.h"
 #include "tests/support/status_matchers.h"
 #include "tests/zero/toy_ring.h"
-#include "zero/optimizer.h"
+#include "zero/optimizer/optimizer.h"
 
 namespace ringzero {
 namespace {

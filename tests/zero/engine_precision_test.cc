@@ -6,16 +6,16 @@
 #include <random>
 #include <vector>
 
-#include "sharding/block_table.h"
-#include "sharding/schedule.h"
+#include "sharding/memory/block_table.h"
+#include "sharding/rules/schedule.h"
 #include "tests/support/status_matchers.h"
 #include "tests/zero/expect_toy_bits.h"
 #include "tests/zero/toy_ring.h"
 #include "tests/zero/update_reference.h"
 #include "zero/gradient_sum.h"
 #include "zero/model_plan.h"
-#include "zero/optimizer.h"
-#include "zero/update/kernels.h"
+#include "zero/optimizer/kernels.h"
+#include "zero/optimizer/optimizer.h"
 
 namespace ringzero {
 namespace {

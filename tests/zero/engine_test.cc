@@ -11,10 +11,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "p2p/ucx/ucx_transport.h"
-#include "sharding/block_table.h"
+#include "sharding/check/verify.h"
+#include "sharding/memory/block_table.h"
 #include "sharding/op.h"
-#include "sharding/schedule.h"
-#include "sharding/verify.h"
+#include "sharding/rules/schedule.h"
 #include "tests/support/commit_seed.h"
 #include "tests/support/status_matchers.h"
 #include "tests/zero/expect_toy_bits.h"

@@ -1,6 +1,6 @@
 // Every pass gives the bits of its plain loop: any length, any address, every target that runs
 // here. And stochastic rounding is what it says.
-#include "zero/update/kernels.h"
+#include "zero/optimizer/kernels.h"
 
 #include <gtest/gtest.h>
 #include <hwy/targets.h>

@@ -1,6 +1,6 @@
 // SGD and Adagrad against their formulas in double (the others: phased_updates_test.cc and, against
 // torch itself, optimizer_torch_test.cc), and what must stay when nothing contributed.
-#include "zero/optimizer.h"
+#include "zero/optimizer/optimizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 #include "base/buffer.h"
 #include "tests/support/status_matchers.h"
 #include "zero/gradient_sum.h"
-#include "zero/update/optimizer_options.h"
+#include "zero/optimizer/optimizer_options.h"
 
 namespace ringzero {
 namespace {

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "zero/update/kernels.h"
+#include "zero/optimizer/kernels.h"
 
 namespace ringzero {
 

@@ -11,8 +11,8 @@
 #include "base/buffer.h"
 #include "tests/support/status_matchers.h"
 #include "zero/gradient_sum.h"
-#include "zero/optimizer.h"
-#include "zero/update/optimizer_options.h"
+#include "zero/optimizer/optimizer.h"
+#include "zero/optimizer/optimizer_options.h"
 
 namespace ringzero {
 namespace {

@@ -11,11 +11,11 @@
 #include <thread>
 
 #include "absl/strings/match.h"
-#include "sharding/block_table.h"
-#include "sharding/verify.h"
+#include "sharding/check/verify.h"
+#include "sharding/memory/block_table.h"
 #include "tests/support/status_matchers.h"
 #include "tests/zero/toy_ring.h"
-#include "zero/optimizer.h"
+#include "zero/optimizer/optimizer.h"
 #include "zero/transport_needs.h"
 
 namespace ringzero {

@@ -1,5 +1,5 @@
 // An optimizer alone: the bits of one loop for any number of workers, threads and shards.
-#include "zero/sharded_optimizer.h"
+#include "zero/optimizer/sharded_optimizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,11 +12,11 @@
 #include <utility>
 #include <vector>
 
-#include "p2p/rendezvous/rendezvous.h"
+#include "p2p/job/rendezvous.h"
 #include "tests/p2p/transports.h"
 #include "tests/support/status_matchers.h"
 #include "zero/gradient_sum.h"
-#include "zero/update/optimizer_options.h"
+#include "zero/optimizer/optimizer_options.h"
 
 namespace ringzero {
 namespace {

@@ -12,17 +12,17 @@
 #include "base/check.h"
 #include "base/philox.h"
 #include "base/status.h"
+#include "sharding/check/verify.h"
 #include "sharding/label.h"
 #include "sharding/op.h"
-#include "sharding/schedule.h"
-#include "sharding/verify.h"
+#include "sharding/rules/schedule.h"
 #include "tests/zero/update_reference.h"
-#include "zero/flight_recorder.h"
+#include "zero/flight/flight_recorder.h"
 #include "zero/gradient_sum.h"
-#include "zero/optimizer.h"
+#include "zero/optimizer/kernels.h"
+#include "zero/optimizer/optimizer.h"
 #include "zero/precision.h"
 #include "zero/transport_needs.h"
-#include "zero/update/kernels.h"
 
 namespace ringzero {
 namespace {

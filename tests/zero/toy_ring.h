@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "sharding/block_table.h"
+#include "sharding/memory/block_table.h"
 #include "sharding/plan.h"
 #include "tests/p2p/transports.h"
 #include "zero/engine.h"
-#include "zero/flight_record.h"
-#include "zero/optimizer.h"
+#include "zero/flight/flight_record.h"
+#include "zero/optimizer/optimizer.h"
 #include "zero/precision.h"
 
 namespace ringzero {

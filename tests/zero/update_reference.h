@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "zero/update/kernels.h"
+#include "zero/optimizer/kernels.h"
 
 namespace ringzero::reference {
 

@@ -12,12 +12,12 @@
 
 #include "base/buffer.h"
 #include "tests/support/status_matchers.h"
-#include "zero/blame.h"
 #include "zero/engine/statistics.h"
+#include "zero/flight/blame.h"
 #include "zero/gradient_sum.h"
 #include "zero/layout.h"
-#include "zero/optimizer.h"
-#include "zero/update/kernels.h"
+#include "zero/optimizer/kernels.h"
+#include "zero/optimizer/optimizer.h"
 #include "zero/worker_pool.h"
 
 namespace ringzero {

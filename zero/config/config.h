@@ -21,7 +21,7 @@
 #include "sharding/plan.h"
 #include "zero/config/resolve.h"
 #include "zero/model_plan.h"
-#include "zero/optimizer.h"
+#include "zero/optimizer/optimizer.h"
 
 namespace ringzero {
 

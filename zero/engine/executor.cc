@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
-#include "p2p/launch/limits.h"
-#include "sharding/loans.h"
-#include "zero/blame.h"
+#include "p2p/job/limits.h"
+#include "sharding/program/loans.h"
+#include "zero/flight/blame.h"
 #include "zero/message_key.h"
 
 namespace ringzero {

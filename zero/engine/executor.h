@@ -29,10 +29,10 @@
 #include "base/ids.h"
 #include "p2p/deadline.h"
 #include "p2p/transport.h"
-#include "sharding/link.h"
-#include "sharding/program.h"
+#include "sharding/program/link.h"
+#include "sharding/program/program.h"
 #include "zero/engine.h"
-#include "zero/flight_recorder.h"
+#include "zero/flight/flight_recorder.h"
 #include "zero/worker_pool.h"
 
 namespace ringzero {
@@ -52,7 +52,7 @@ struct OpState {
 //   RZ_RETURN_IF_ERROR(state.Append(program.ops));   // returns what may start at once
 //   std::vector<int64_t> ready = state.Complete(op);  // what may start now
 //
-// Operations are named by their number since the start (sharding/link.h). Finished ones at the
+// Operations are named by their number since the start (sharding/program/link.h). Finished ones at the
 // front are forgotten. Not thread-safe: the engine guards it with its mutex. It decides nothing.
 //
 // A message begins before it is done: its block is posted, or its payload is on its way.

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "sharding/schedule.h"
+#include "sharding/rules/schedule.h"
 
 namespace ringzero {
 

@@ -6,9 +6,9 @@
 
 #include "base/check.h"
 #include "base/status.h"
-#include "sharding/block_table.h"
-#include "sharding/loans.h"
-#include "sharding/schedule.h"
+#include "sharding/memory/block_table.h"
+#include "sharding/program/loans.h"
+#include "sharding/rules/schedule.h"
 #include "zero/message_key.h"
 
 namespace ringzero {

@@ -13,10 +13,10 @@
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/status.h"
-#include "sharding/block_table.h"
-#include "sharding/schedule.h"
-#include "zero/blame.h"
+#include "sharding/memory/block_table.h"
+#include "sharding/rules/schedule.h"
 #include "zero/engine/updates.h"
+#include "zero/flight/blame.h"
 #include "zero/gradient_norm.h"
 
 namespace ringzero {

@@ -10,9 +10,9 @@
 
 #include "base/check.h"
 #include "base/status.h"
-#include "sharding/schedule.h"
+#include "sharding/rules/schedule.h"
 #include "zero/gradient_sum.h"
-#include "zero/update/kernels.h"
+#include "zero/optimizer/kernels.h"
 
 namespace ringzero {
 namespace {

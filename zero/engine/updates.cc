@@ -9,12 +9,12 @@
 
 #include "base/status.h"
 #include "sharding/label.h"
-#include "sharding/operands.h"
-#include "sharding/schedule.h"
+#include "sharding/program/operands.h"
+#include "sharding/rules/schedule.h"
 #include "zero/engine_options.h"
 #include "zero/gradient_sum.h"
-#include "zero/optimizer.h"
-#include "zero/update/kernels.h"
+#include "zero/optimizer/kernels.h"
+#include "zero/optimizer/optimizer.h"
 #include "zero/worker_pool.h"
 
 namespace ringzero {
@@ -208,7 +208,7 @@ void Updates::Start(int64_t number) {
 void Updates::StartKeep(int64_t number) {
   const Instruction op = parts_.executor.OpOf(number);
   const bool gradient = op.copy == Copy::kGradient;
-  // The update that takes the sum, or changes the state, waits for this (sharding/link.h): both are
+  // The update that takes the sum, or changes the state, waits for this (sharding/program/link.h): both are
   // read without the lock.
   const std::byte* sum = gradient ? parts_.sums.Read(op) : nullptr;
   const StageOptimizer* optimizer = gradient ? nullptr : &parts_.owned.optimizer(op.stage);

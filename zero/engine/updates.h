@@ -14,14 +14,14 @@
 
 #include "absl/status/status.h"
 #include "base/buffer.h"
-#include "sharding/block.h"
 #include "sharding/plan.h"
+#include "sharding/program/block.h"
 #include "zero/block_memory.h"
 #include "zero/engine/executor.h"
 #include "zero/engine/norms.h"
 #include "zero/engine/sums.h"
 #include "zero/layout.h"
-#include "zero/optimizer.h"
+#include "zero/optimizer/optimizer.h"
 
 namespace ringzero {
 

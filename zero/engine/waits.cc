@@ -10,7 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "zero/blame.h"
+#include "zero/flight/blame.h"
 #include "zero/message_key.h"
 
 namespace ringzero {

@@ -13,9 +13,9 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "zero/blame.h"
 #include "zero/engine/executor.h"
-#include "zero/flight_record.h"
+#include "zero/flight/blame.h"
+#include "zero/flight/flight_record.h"
 
 namespace ringzero {
 

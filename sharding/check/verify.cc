@@ -1,0 +1,113 @@
+// Puts the checks of programs together, and chooses windows by them.
+#include "sharding/check/verify.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status.h"
+#include "sharding/check/wait_graph.h"
+#include "sharding/program/linked_ring.h"
+#include "sharding/rules/schedule.h"
+
+namespace ringzero {
+namespace {
+
+absl::Status CheckProgress(Plan plan, int window) {
+  plan.window = window;
+  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(plan));
+  return WaitGraph(ring).CheckProgress();
+}
+
+// The smallest window of at least `least` without a circle of waits, if there is one. Each window has
+// a program of its own: blocks are named by it.
+absl::StatusOr<int> SmallestFrom(const Plan& plan, int least) {
+  if (CheckProgress(plan, least).ok()) return least;
+  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(plan));
+  int low = least, high = std::max(least, WaitGraph(ring).LargestUsefulWindow());
+  RZ_RETURN_IF_ERROR(CheckProgress(plan, high));
+  while (high - low > 1) {  // low deadlocks, high does not
+    const int middle = low + (high - low) / 2;
+    (CheckProgress(plan, middle).ok() ? high : low) = middle;
+  }
+  return high;
+}
+
+absl::Status CheckWindow(const Plan& plan) {
+  if (plan.window > 0 || plan.workers == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError("plan: window is not resolved yet (ChooseWindow)");
+}
+
+absl::Status CheckWaits(const Plan& plan, const LinkedRing& ring) {
+  const WaitGraph graph(ring);
+  RZ_RETURN_IF_ERROR(graph.CheckProgress());
+  return graph.CheckOverwrites(plan);
+}
+
+}  // namespace
+
+absl::Status Verify(const Plan& plan, std::vector<Program> programs) {
+  RZ_RETURN_IF_ERROR(CheckPlan(plan));
+  RZ_RETURN_IF_ERROR(CheckWindow(plan));
+  RZ_ASSIGN_OR_RETURN(LinkedRing ring, LinkedRing::Join(plan, std::move(programs)));
+  RZ_RETURN_IF_ERROR(CheckMeaning(plan, ring));
+  RZ_RETURN_IF_ERROR(ring.Link(plan));
+  return CheckWaits(plan, ring);
+}
+
+absl::Status VerifyPlan(const Plan& plan) {
+  RZ_RETURN_IF_ERROR(CheckPlan(plan));
+  RZ_RETURN_IF_ERROR(CheckWindow(plan));
+  const Plan shortened = ShortenedPlan(plan);
+  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(shortened));
+  RZ_RETURN_IF_ERROR(CheckMeaning(shortened, ring));
+  return CheckWaits(shortened, ring);
+}
+
+absl::StatusOr<PlanProof> PlanProof::Parse(const std::string& text) {
+  PlanProof proof;
+  const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits(' ', 1));
+  if (!absl::SimpleAtoi(parts.first, &proof.window_) || parts.second.size() != 64) {
+    return InvalidArgument("no proof of a plan: \"", text.substr(0, 80), "\"");
+  }
+  proof.digest_ = parts.second;
+  return proof;
+}
+
+absl::StatusOr<PlanProof> ProvePlan(const Plan& plan) {
+  RZ_RETURN_IF_ERROR(CheckPlan(plan));
+  const Plan shortened = ShortenedPlan(plan);
+  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(shortened));
+  RZ_RETURN_IF_ERROR(CheckMeaning(shortened, ring));
+  const WaitGraph graph(ring);
+  Plan resolved = plan;
+  if (plan.window > 0) {
+    RZ_RETURN_IF_ERROR(graph.CheckProgress());
+  } else {
+    resolved.window = LeastWindow(plan);
+    if (!graph.CheckProgress().ok()) {
+      RZ_ASSIGN_OR_RETURN(resolved.window, SmallestFrom(shortened, resolved.window));
+      RZ_RETURN_IF_ERROR(VerifyPlan(resolved));
+      return PlanProof(resolved);
+    }
+  }
+  RZ_RETURN_IF_ERROR(graph.CheckOverwrites(shortened));
+  return PlanProof(resolved);
+}
+
+absl::StatusOr<int> ChooseWindow(const Plan& plan) {
+  RZ_RETURN_IF_ERROR(CheckPlan(plan));
+  if (plan.window == 0) return SmallestFrom(ShortenedPlan(plan), LeastWindow(plan));
+  RZ_RETURN_IF_ERROR(VerifyPlan(plan));
+  return plan.window;
+}
+
+absl::StatusOr<int> SmallestWindow(const Plan& plan) {
+  return SmallestFrom(ShortenedPlan(plan), 1);
+}
+
+}  // namespace ringzero

@@ -1,0 +1,263 @@
+// Finds cycles of waits and reads that an update might overtake.
+#include "sharding/check/wait_graph.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <iterator>
+#include <map>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "sharding/label.h"
+#include "sharding/rules/schedule.h"
+
+namespace ringzero {
+
+WaitGraph::WaitGraph(const LinkedRing& ring) : ring_(ring), place_(ring.count(), {-1, -1}) {
+  for (int i = 0; i < ring.count(); ++i) {
+    if (ring.op(i).kind == OpKind::kUpdate) updates_.push_back(i);
+  }
+  for (size_t q = 0; q < ring.queues.size(); ++q) {
+    const std::vector<int>& receives = ring.queues[q].receives;
+    for (size_t i = 0; i < receives.size(); ++i) {
+      place_[receives[i]] = {static_cast<int>(q), static_cast<int>(i)};
+    }
+  }
+}
+
+WaitGraph::Waits WaitGraph::FindWaits() const {
+  Waits waits;
+  waits.first.push_back(0);
+  for (int node = 0; node < ring_.count(); ++node) {
+    for (const int after : ring_.ops[node].after) waits.all.push_back({after, Why::kAfter});
+    if (const auto [queue, number] = place_[node]; queue >= 0) {
+      const std::vector<int>& receives = ring_.queues[queue].receives;
+      waits.all.push_back({ring_.partner[node], Why::kMessage});
+      if (number > 0) waits.all.push_back({receives[number - 1], Why::kOrder});
+    }
+    waits.first.push_back(static_cast<int>(waits.all.size()));
+  }
+  return waits;
+}
+
+std::vector<int> WaitGraph::Order(const Waits& waits) {
+  const int count = static_cast<int>(waits.first.size()) - 1;
+  std::vector<int> missing(count), first(count + 1, 0), order;
+  for (const Wait& wait : waits.all) ++first[wait.on + 1];
+  for (int i = 0; i < count; ++i) first[i + 1] += first[i];
+  std::vector<int> next = first, followers(waits.all.size());
+  for (int node = 0; node < count; ++node) {
+    for (const Wait& wait : waits.of(node)) followers[next[wait.on]++] = node;
+    missing[node] = static_cast<int>(waits.of(node).size());
+    if (missing[node] == 0) order.push_back(node);
+  }
+  for (size_t i = 0; i < order.size(); ++i) {
+    for (int f = first[order[i]]; f < first[order[i] + 1]; ++f) {
+      if (--missing[followers[f]] == 0) order.push_back(followers[f]);
+    }
+  }
+  return order;
+}
+
+absl::Status WaitGraph::CheckProgress() const {
+  const Waits waits = FindWaits();
+  const std::vector<int> order = Order(waits);
+  if (static_cast<int>(order.size()) == ring_.count()) return absl::OkStatus();
+  std::vector<bool> done(ring_.count(), false);
+  for (const int node : order) done[node] = true;
+  return FailedPrecondition("with a window of ", ring_.window,
+                            " these wait for each other: ", DescribeCycle(waits, done));
+}
+
+std::string WaitGraph::DescribeCycle(const Waits& waits, const std::vector<bool>& done) const {
+  const auto stuck_on = [&](int node) {
+    const std::span<const Wait> all = waits.of(node);
+    return *std::find_if(all.begin(), all.end(), [&](const Wait& wait) { return !done[wait.on]; });
+  };
+  int node = static_cast<int>(std::find(done.begin(), done.end(), false) - done.begin());
+  std::vector<bool> seen(done.size(), false);
+  for (; !seen[node]; node = stuck_on(node).on) seen[node] = true;
+  std::string text;
+  const int start = node;
+  int length = 0;
+  constexpr int kShown = 12;
+  do {
+    const Wait wait = stuck_on(node);
+    const bool slot = wait.why == Why::kAfter && ring_.WaitsForSlot(node, wait.on);
+    const char* why = slot                        ? " waits for a slot until "
+                      : wait.why == Why::kAfter   ? " waits for "
+                      : wait.why == Why::kMessage ? " waits for the message of "
+                                                  : " waits behind ";
+    if (length++ < kShown) absl::StrAppend(&text, ring_.Describe(node), why);
+    node = wait.on;
+  } while (node != start);
+  if (length > kShown) absl::StrAppend(&text, "... (", length - kShown, " more) ");
+  return absl::StrCat(text, ring_.Describe(start));
+}
+
+absl::Status WaitGraph::CheckOverwrites(const Plan& plan, int small_ring) const {
+  std::vector<Overwrite> overwrites;
+  for (int w = 0; w < plan.workers; ++w) FindOverwrites(plan, w, small_ring, overwrites);
+  if (overwrites.empty()) return absl::OkStatus();
+  const Waits waits = FindWaits();
+  const std::vector<int> order = Order(waits);
+  // reached[i][k]: the last computing operation of worker first + k that is surely done before i.
+  // Several workers at once: what takes time is going through the graph.
+  constexpr int kTogether = 16;
+  std::vector<std::array<int, kTogether>> reached(ring_.count());
+  for (auto next = overwrites.begin(); next != overwrites.end();) {
+    const int first = ring_.worker_of(next->reader);
+    for (auto& none : reached) none.fill(-1);
+    for (const int node : order) {
+      for (const Wait& wait : waits.of(node)) {
+        for (int i = 0; i < kTogether; ++i) {
+          reached[node][i] = std::max(reached[node][i], reached[wait.on][i]);
+        }
+      }
+      const int own = ring_.worker_of(node) - first;
+      const bool among = own >= 0 && own < kTogether;
+      if (among && IsCompute(ring_.op(node).kind)) reached[node][own] = node;
+    }
+    for (; next != overwrites.end(); ++next) {
+      const int own = ring_.worker_of(next->reader) - first;
+      if (own >= kTogether) break;
+      if (next->reader <= reached[next->update][own]) continue;
+      const Op& op = ring_.op(next->update);
+      return FailedPrecondition(ring_.Describe(next->update), " overwrites version ",
+                                LabelText(next->version), " of stage ", op.stage.value, ", which ",
+                                ring_.Describe(next->reader), " may still be reading");
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Computing is ordered in each worker, so that the last of a worker's reads stands for all of them.
+void WaitGraph::FindOverwrites(const Plan& plan, int worker, int small_ring,
+                               std::vector<Overwrite>& overwrites) const {
+  absl::flat_hash_map<std::pair<int, int>, int> readers;  // by stage and version
+  absl::flat_hash_map<std::pair<int, int>, int> given;  // by stage and iteration: its last backward
+  for (int i = ring_.begin[worker]; i < ring_.begin[worker + 1]; ++i) {
+    const Op& op = ring_.op(i);
+    if (!IsCompute(op.kind)) continue;
+    if (op.kind == OpKind::kBackward) given[{op.stage.value, op.iteration.value}] = i;
+    for (const RingRead& read : ring_.ops[i].reads) {
+      readers[{read.stage.value, read.version.value}] = i;
+    }
+  }
+  for (const int update : updates_) {
+    // Masters that every worker has are read by nobody else.
+    if (plan.spreads_sums() && ring_.worker_of(update) != worker) continue;
+    const Op& op = ring_.op(update);
+    const auto last = given.find({op.stage.value, op.iteration.value});
+    for (const Version v : OverwrittenVersions(plan, op.iteration)) {
+      const auto reader = readers.find({op.stage.value, v.value});
+      if (reader == readers.end()) continue;
+      // The update's sum has the gradient of this worker's last backward, which comes behind.
+      const bool given_later = last != given.end() && reader->second <= last->second;
+      if (given_later && ring_.count() > small_ring) continue;
+      overwrites.push_back({update, reader->second, v});
+    }
+  }
+}
+
+int WaitGraph::LargestUsefulWindow() const {
+  size_t most = 1;
+  for (const MessageQueue& queue : ring_.queues) most = std::max(most, queue.receives.size());
+  return static_cast<int>(most);
+}
+
+namespace {
+
+// Operations whose successors are found in one pass through the graph.
+constexpr int kWords = 8;
+constexpr size_t kTogether = 64 * kWords;
+
+// Whether a few steps back from `later` there is `earlier`: as for most there is, by one message.
+bool IsNear(int earlier, int later, const LentUses::Waits& before, int steps) {
+  for (const int each : before[later]) {
+    if (each == earlier) return true;
+    if (steps > 1 && IsNear(earlier, each, before, steps - 1)) return true;
+  }
+  return false;
+}
+constexpr int kSteps = 5;  // an add, its backward, a receive, its send, the update
+
+}  // namespace
+
+void LentUses::Note(const BlockPlace& place, const Use& use) {
+  if (place.home >= std::ssize(uses_)) uses_.resize(place.home + 1);
+  std::vector<std::vector<Use>>& blocks = uses_[place.home];
+  if (place.block >= std::ssize(blocks)) blocks.resize(place.block + 1);
+  blocks[place.block].push_back(use);
+}
+
+void LentUses::AppendPairs(const std::vector<Use>& uses, Pairs& pairs) {
+  int writer = -1;
+  std::map<int, int> computing;  // by worker, the last reader
+  std::vector<int> readers;      // the others
+  const auto append = [&](int earlier, int later) {
+    if (earlier >= 0 && earlier != later) pairs.emplace_back(earlier, later);
+  };
+  for (const Use& use : uses) {
+    append(writer, use.op);
+    if (!use.writes) {
+      if (use.computes) {
+        computing[use.worker] = use.op;
+      } else {
+        readers.push_back(use.op);
+      }
+      continue;
+    }
+    for (const int reader : readers) append(reader, use.op);
+    for (const auto& [worker, reader] : computing) append(reader, use.op);
+    readers.clear();
+    computing.clear();
+    writer = use.op;
+  }
+}
+
+absl::Status LentUses::Check(const std::vector<int>& order, const Waits& before,
+                             const std::function<std::string(int op)>& describe) const {
+  Pairs pairs;
+  for (int home = 0; home < std::ssize(uses_); ++home) {
+    for (const std::vector<Use>& uses : uses_[home]) {
+      const bool shared = std::any_of(uses.begin(), uses.end(),
+                                      [home](const Use& use) { return use.worker != home; });
+      if (shared) AppendPairs(uses, pairs);
+    }
+  }
+  for (int steps = 1; steps <= kSteps; ++steps) {  // most are a few steps apart
+    std::erase_if(pairs, [&](const std::pair<int, int>& pair) {
+      return IsNear(pair.first, pair.second, before, steps);
+    });
+  }
+  if (pairs.empty()) return absl::OkStatus();
+  std::sort(pairs.begin(), pairs.end());
+  std::vector<std::array<uint64_t, kWords>> behind(before.size());
+  for (auto first = pairs.begin(); first != pairs.end();) {
+    std::map<int, int> bits;
+    auto end = first;
+    for (; end != pairs.end(); ++end) {
+      if (bits.size() == kTogether && !bits.contains(end->first)) break;
+      bits.try_emplace(end->first, static_cast<int>(bits.size()));
+    }
+    for (auto& each : behind) each.fill(0);
+    for (const auto& [op, bit] : bits) behind[op][bit / 64] |= uint64_t{1} << (bit % 64);
+    for (const int op : order) {
+      for (const int earlier : before[op]) {
+        for (int i = 0; i < kWords; ++i) behind[op][i] |= behind[earlier][i];
+      }
+    }
+    for (; first != end; ++first) {
+      const int bit = bits.at(first->first);
+      if ((behind[first->second][bit / 64] >> (bit % 64) & 1) != 0) continue;
+      return FailedPrecondition(describe(first->second), " may come before ",
+                                describe(first->first), ", which uses the same lent block");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ringzero

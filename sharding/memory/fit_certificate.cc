@@ -1,0 +1,227 @@
+// Lines, sums, and the refusal.
+#include "sharding/memory/fit_certificate.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status.h"
+
+namespace ringzero {
+namespace {
+
+size_t IndexOf(MemoryPlace place) { return static_cast<size_t>(place); }
+
+// "1.26 GiB (1352663040 bytes)".
+std::string Amount(int64_t bytes) {
+  constexpr double kMib = 1 << 20;
+  const double mib = static_cast<double>(bytes) / kMib;
+  return mib >= 1024 ? absl::StrFormat("%.2f GiB (%d bytes)", mib / 1024, bytes)
+                     : absl::StrFormat("%.1f MiB (%d bytes)", mib, bytes);
+}
+
+// What a person can do about a category.
+const char* HelpFor(const std::string& category) {
+  if (category == "activations") {
+    return "a smaller train_micro_batch_size_per_gpu (with more gradient_accumulation_steps) or "
+           "fewer workers on the host";
+  }
+  if (category == "gradients")
+    return "zero_optimization.stage 2 or 3 with more cyclic.stages, or fewer workers";
+  if (category == "process" || category == "process, once") return "fewer workers on the host";
+  if (category == "versions") return "rule dp, which has one version, or a smaller model";
+  if (category == "taken")
+    return "cyclic.clipping per_stage or previous, which take no sums, or more workers";
+  if (category == "moments") return "an optimizer with smaller states, or a smaller model";
+  if (category == "pools") return "a smaller cyclic.window, or shm within a host";
+  return "a higher zero_optimization.stage, more hosts or a smaller model";
+}
+
+MemoryPlace PlaceOf(const MemoryCategory& category, const FitPlaces& places) {
+  if (category.bytes == &MemoryBytes::moments) return places.moments;
+  if (category.bytes == &MemoryBytes::gradients) return places.passes;
+  return places.parameters;
+}
+
+// The heap's most of what comes and goes.
+int64_t PassPeak(const PassBytes& pass, const MemoryBytes& states) {
+  const int64_t training = states.gradients > 0 ? pass.with_waiting_gradients : pass.activations;
+  return std::max({pass.setup, pass.evaluation, training});
+}
+
+int64_t Activations(const PassBytes& pass, const MemoryBytes& states) {
+  // Building needs no more than this: what gradients take later is free then.
+  return std::max({pass.activations, pass.evaluation, pass.setup - states.gradients});
+}
+
+}  // namespace
+
+std::string ToString(MemoryPlace place) {
+  switch (place) {
+    case MemoryPlace::kHost: return "host";
+    case MemoryPlace::kDevice: return "device";
+    case MemoryPlace::kDisk: return "disk";
+  }
+  return "?";
+}
+
+FitCertificate Certify(const FitInput& input) {
+  const std::vector<MemoryBytes>& workers = input.states.workers;
+  const size_t count = workers.size();
+  FitCertificate fit;
+  fit.hosts = input.hosts;
+  fit.apart.assign(count, 0);
+  fit.apart_place = input.places.passes;
+  const auto add = [&](std::string name, MemoryPlace place) -> FitLine& {
+    fit.lines.push_back(
+        {.name = std::move(name), .place = place, .workers = std::vector<int64_t>(count)});
+    return fit.lines.back();
+  };
+  for (const MemoryCategory& category : MemoryCategories()) {
+    FitLine& line = add(category.name, PlaceOf(category, input.places));
+    for (size_t w = 0; w < count; ++w) line.workers[w] = workers[w].*category.bytes;
+  }
+  FitLine statistics = add("statistics", input.places.passes);
+  FitLine activations = add("activations", input.places.passes);
+  FitLine pools = add("pools", input.places.parameters);
+  FitLine rounding = add("rounding", input.places.moments);
+  for (size_t w = 0; w < count; ++w) {
+    statistics.workers[w] = input.extras[w].statistics;
+    pools.workers[w] = input.extras[w].pools;
+    activations.workers[w] = Activations(input.pass, workers[w]);
+    const int64_t separate = activations.workers[w] + workers[w].gradients;
+    const int64_t together = PassPeak(input.pass, workers[w]);
+    fit.apart[w] = std::max<int64_t>(0, separate - together);
+    rounding.workers[w] = input.extras[w].rounding + std::max<int64_t>(0, together - separate);
+  }
+  const size_t states = MemoryCategories().size();
+  fit.lines[states] = statistics;
+  fit.lines[states + 1] = activations;
+  fit.lines[states + 2] = pools;
+  fit.lines[states + 3] = rounding;
+  FitLine process{.name = "process", .workers = std::vector<int64_t>(count)};
+  FitLine once{.name = "process, once",
+               .workers = std::vector<int64_t>(count),
+               .once = input.process_once_bytes};
+  if (input.one_process) {
+    once.once += input.process_bytes;
+  } else {
+    process.workers.assign(count, input.process_bytes);
+  }
+  fit.lines.push_back(std::move(process));
+  fit.lines.push_back(std::move(once));
+  return fit;
+}
+
+int FitCertificate::host_count() const {
+  return hosts.empty() ? 0 : *std::max_element(hosts.begin(), hosts.end()) + 1;
+}
+
+int64_t FitCertificate::WorkerPeak(int worker, MemoryPlace place) const {
+  int64_t bytes = place == apart_place ? -apart[worker] : 0;
+  for (const FitLine& line : lines) {
+    if (line.place == place) bytes += line.workers[worker];
+  }
+  return bytes;
+}
+
+int64_t FitCertificate::Bytes(const FitLine& line, int host) const {
+  int64_t bytes = line.once;
+  for (size_t w = 0; w < hosts.size(); ++w) {
+    if (hosts[w] == host) bytes += line.workers[w];
+  }
+  return bytes;
+}
+
+int64_t FitCertificate::HostPeak(int host, MemoryPlace place) const {
+  int64_t bytes = 0;
+  for (const FitLine& line : lines) {
+    if (line.place == place) bytes += line.once;
+  }
+  for (size_t w = 0; w < hosts.size(); ++w) {
+    if (hosts[w] == host) bytes += WorkerPeak(static_cast<int>(w), place);
+  }
+  return bytes;
+}
+
+int FitCertificate::FullestHost(MemoryPlace place) const {
+  int fullest = 0;
+  for (int host = 1; host < host_count(); ++host) {
+    if (HostPeak(host, place) > HostPeak(fullest, place)) fullest = host;
+  }
+  return fullest;
+}
+
+absl::Status CheckFit(const FitCertificate& fit, const FitBudgets& budgets) {
+  for (const MemoryPlace place : kAllMemoryPlaces) {
+    const FitBudget& budget = budgets[IndexOf(place)];
+    const int host = fit.FullestHost(place);
+    const int64_t wanted = fit.HostPeak(host, place);
+    if (!budget.bytes.has_value() || wanted <= *budget.bytes) continue;
+    const auto largest =
+        std::max_element(fit.lines.begin(), fit.lines.end(), [&](const auto& a, const auto& b) {
+          const auto bytes = [&](const FitLine& line) {
+            return line.place == place ? fit.Bytes(line, host) : -1;
+          };
+          return bytes(a) < bytes(b);
+        });
+    return InvalidArgument(
+        "the run does not fit: ", ToString(place), " memory: wanted ", Amount(wanted), ", found ",
+        Amount(*budget.bytes), " (", budget.source, "); most of it is ", largest->name, ", ",
+        Amount(fit.Bytes(*largest, host)), "; what would help: ", HelpFor(largest->name));
+  }
+  return absl::OkStatus();
+}
+
+std::string DescribeFit(const FitCertificate& fit, const FitBudgets& budgets, FitUnit unit) {
+  const int host = fit.FullestHost(MemoryPlace::kHost);
+  const bool by_worker = unit == FitUnit::kWorker;
+  std::string text = absl::StrFormat("\n%-16s", "fit certificate");
+  const auto cell = [&](const std::string& bytes, const std::string& mib) {
+    absl::StrAppendFormat(&text, " %14s %9s", bytes, mib);
+  };
+  const auto amount = [&](int64_t bytes) {
+    cell(absl::StrCat(bytes), absl::StrFormat("%.1f", static_cast<double>(bytes) / (1 << 20)));
+  };
+  for (const MemoryPlace place : kAllMemoryPlaces) cell(ToString(place), "MiB");
+  if (by_worker) cell("fullest worker", "MiB");
+  absl::StrAppend(&text, "\n");
+  const auto row = [&](const std::string& name, const std::array<int64_t, kMemoryPlaces>& bytes,
+                       int64_t worker) {
+    absl::StrAppendFormat(&text, "%-16s", name);
+    for (const int64_t each : bytes) amount(each);
+    if (by_worker) amount(worker);
+    absl::StrAppend(&text, "\n");
+  };
+  for (const FitLine& line : fit.lines) {
+    std::array<int64_t, kMemoryPlaces> bytes{};
+    bytes[IndexOf(line.place)] = fit.Bytes(line, host);
+    row(line.name, bytes, *std::max_element(line.workers.begin(), line.workers.end()));
+  }
+  std::array<int64_t, kMemoryPlaces> peaks{}, apart{};
+  int64_t worker_peak = 0, worker_apart = 0;
+  for (size_t w = 0; w < fit.hosts.size(); ++w) {
+    if (fit.hosts[w] == host) apart[IndexOf(fit.apart_place)] -= fit.apart[w];
+    const int64_t peak = fit.WorkerPeak(static_cast<int>(w), MemoryPlace::kHost);
+    if (peak > worker_peak) worker_apart = -fit.apart[w];
+    worker_peak = std::max(worker_peak, peak);
+  }
+  row("never together", apart, worker_apart);
+  for (const MemoryPlace place : kAllMemoryPlaces) {
+    peaks[IndexOf(place)] = fit.HostPeak(host, place);
+  }
+  row("peak", peaks, worker_peak);
+  absl::StrAppendFormat(&text, "%-16s", "budget");
+  for (const FitBudget& budget : budgets) {
+    budget.bytes.has_value() ? amount(*budget.bytes) : cell("unknown", "-");
+  }
+  absl::StrAppend(&text, "\n");
+  for (const MemoryPlace place : kAllMemoryPlaces) {
+    const FitBudget& budget = budgets[IndexOf(place)];
+    if (budget.source.empty()) continue;
+    absl::StrAppend(&text, "budget of the ", ToString(place), ": ", budget.source, "\n");
+  }
+  return text;
+}
+
+}  // namespace ringzero

@@ -1,0 +1,98 @@
+// Link: what waits for what inside one worker's program.
+//
+//   Linker linker(plan, worker);
+//   RZ_ASSIGN_OR_RETURN(std::vector<LinkedOp> linked, linker.Append(program.ops));
+//
+// The engine, Verify and Simulate all walk these edges; nobody else decides an order. An operation
+// may begin when all operations in `after` are done and the one in `behind` has begun. A send is done
+// when its payload has left its block, a receive when it is in its block. Numbers are positions in
+// the program since the first Append; programs may be appended part by part (program.h).
+#ifndef RINGZERO_SHARDING_PROGRAM_LINK_H_
+#define RINGZERO_SHARDING_PROGRAM_LINK_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <tuple>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "sharding/op.h"
+#include "sharding/plan.h"
+#include "sharding/program/block.h"
+
+namespace ringzero {
+
+inline constexpr int64_t kInitial = -1;  // what a block holds at the start
+inline constexpr int64_t kNoOp = -2;
+
+// A version that an operation reads.
+struct Read {
+  StageId stage;
+  Version version;
+  MemoryBlock block;
+};
+
+struct LinkedOp {
+  Instruction op;
+  NumberedUses uses;           // its operands
+  std::vector<int64_t> after;  // must be done; ascending, no duplicates
+  int64_t behind = kNoOp;      // the message before it on its channel: must have begun
+  std::vector<Read> reads;     // parameters: its own stage first, then stages tied to it
+};
+
+// Not thread-safe. FailedPrecondition, naming the operation, when something that it needs does not
+// come before it: such a program is wrong.
+class Linker {
+ public:
+  Linker(const Plan& plan, WorkerId self);
+  ~Linker();
+  absl::StatusOr<std::vector<LinkedOp>> Append(std::span<const Instruction> ops);
+  const std::vector<MemoryBlock>& blocks() const;  // of what was appended, by number
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+// What an operation waits for, by numbers counted from the first Append.
+struct Before {
+  std::vector<int64_t> after;  // must be done; ascending, no duplicates
+  int64_t behind = -1;         // of a message, the one before it on its channel: must have begun
+};
+
+// The waits that follow from the blocks which operations name.
+//
+//   BlockNumbers numbers;
+//   Hazards hazards;
+//   for (const Instruction& op : program.ops) {
+//     Before before = hazards.Append(op, numbers.Of(op.uses));
+//   }
+//
+// An operation waits for the last operation that wrote a block that it reads, and for all that wrote
+// or read a block that it writes since it was last written. Besides, computing operations follow
+// each other. Messages of one channel begin in order. It knows nothing else of kinds. Not thread-safe.
+class Hazards {
+ public:
+  Before Append(const Op& op, std::span<const NumberedUse> uses);
+  // The last to write it; -1: it is as it was at the start.
+  int64_t WriterOf(int block) const;
+
+ private:
+  struct Access {
+    int64_t writer = -1;
+    std::vector<int64_t> readers;  // since then
+    int64_t computing = -1;        // the last reader that computes: it stands for all before it
+  };
+  using Line = std::tuple<OpKind, Channel, WorkerId>;  // a channel's sends, or its receives
+
+  int64_t next_ = 0;
+  int64_t computed_ = -1;
+  std::map<Line, int64_t> messages_;  // the last ones
+  std::vector<Access> accesses_;      // by the number of the block
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_SHARDING_PROGRAM_LINK_H_

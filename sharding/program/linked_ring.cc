@@ -1,0 +1,265 @@
+// Links all programs and joins sends to receives.
+#include "sharding/program/linked_ring.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "sharding/program/loans.h"
+#include "sharding/rules/schedule.h"
+
+namespace ringzero {
+namespace {
+
+RingOp& AddOp(const Instruction& op, int worker, LinkedRing& ring) {
+  RingOp& added = ring.ops.emplace_back();
+  static_cast<Op&>(added) = op;
+  added.loan = op.loan;
+  added.worker = worker;
+  return added;
+}
+
+// Links what follows in a worker's program, which begins at `base`, and fills it in behind `first`.
+absl::Status LinkPart(std::span<const Instruction> part, int base, int first, Linker& linker,
+                      LinkedRing& ring) {
+  const auto shift = [base](int64_t op) { return static_cast<int>(op >= 0 ? op + base : op); };
+  RZ_ASSIGN_OR_RETURN(const std::vector<LinkedOp> linked, linker.Append(part));
+  for (const LinkedOp& from : linked) {
+    RingOp& to = ring.ops[first++];
+    to.uses = from.uses;
+    for (const int64_t after : from.after) to.after.push_back(shift(after));
+    to.behind = shift(from.behind);
+    for (const Read& read : from.reads) to.reads.push_back({read.stage, read.version});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LinkWorker(const Plan& plan, int worker, LinkedRing& ring) {
+  const int base = ring.begin[worker];
+  Linker linker(plan, WorkerId(worker));
+  // Not all at once: a LinkedOp takes more memory than a RingOp.
+  constexpr int kTogether = 1024;
+  for (int first = base; first < ring.begin[worker + 1]; first += kTogether) {
+    std::vector<Instruction> some;
+    for (int i = first; i < std::min(first + kTogether, ring.begin[worker + 1]); ++i) {
+      some.push_back(ring.InstructionOf(i));
+    }
+    RZ_RETURN_IF_ERROR(
+        Annotate(LinkPart(some, base, first, linker, ring), absl::StrCat("worker ", worker)));
+  }
+  return absl::OkStatus();
+}
+
+// Writes a worker's program, and links it.
+absl::Status WriteWorker(const Plan& plan, int worker, LinkedRing& ring) {
+  const int base = ring.count();
+  Linker linker(plan, WorkerId(worker));
+  RZ_ASSIGN_OR_RETURN(ProgramWriter writer,
+                      ProgramWriter::Create(plan, WorkerId(worker), WholeRun(plan).begin));
+  while (writer.part().has_value()) {
+    std::vector<Instruction> part = writer.Next();
+    const int first = ring.count();
+    for (const Instruction& op : part) AddOp(op, worker, ring);
+    RZ_RETURN_IF_ERROR(LinkPart(part, base, first, linker, ring));
+  }
+  ring.begin.push_back(ring.count());
+  ring.blocks.push_back(linker.blocks());
+  return absl::OkStatus();
+}
+
+absl::Status SortIntoQueues(const Plan& plan, LinkedRing& ring) {
+  std::map<std::tuple<int, int, Channel>, MessageQueue> queues;
+  for (int w = 0; w < plan.workers; ++w) {
+    for (int i = ring.begin[w]; i < ring.begin[w + 1]; ++i) {
+      const Op& op = ring.op(i);
+      if (!IsMessage(op.kind)) continue;
+      if (op.peer.value < 0 || op.peer.value >= plan.workers || op.peer.value == w) {
+        return FailedPrecondition(ring.Describe(i), ": its other end is none of the other workers");
+      }
+      const bool send = op.kind == OpKind::kSend;
+      const WorkerId from = send ? WorkerId(w) : op.peer, to = send ? op.peer : WorkerId(w);
+      MessageQueue& queue = queues[{from.value, to.value, op.channel}];
+      queue.from = from;
+      queue.to = to;
+      queue.channel = op.channel;
+      (send ? queue.sends : queue.receives).push_back(i);
+    }
+  }
+  for (auto& [key, queue] : queues) ring.queues.push_back(std::move(queue));
+  return absl::OkStatus();
+}
+
+bool SameName(Op send, const Op& receive) {
+  send.kind = receive.kind;
+  send.peer = receive.peer;
+  return send == receive;
+}
+
+absl::Status JoinMessages(LinkedRing& ring) {
+  ring.partner.assign(ring.count(), -1);
+  for (const MessageQueue& queue : ring.queues) {
+    const size_t both = std::min(queue.sends.size(), queue.receives.size());
+    for (size_t i = 0; i < both; ++i) {
+      const int send = queue.sends[i], receive = queue.receives[i];
+      if (!SameName(ring.op(send), ring.op(receive))) {
+        return FailedPrecondition(ring.Describe(receive), " meets ", ring.Describe(send),
+                                  ": not the same message");
+      }
+      ring.partner[send] = receive;
+      ring.partner[receive] = send;
+    }
+    if (queue.sends.size() > both) {
+      return FailedPrecondition(ring.Describe(queue.sends[both]), ": nobody receives it");
+    }
+    if (queue.receives.size() > both) {
+      return FailedPrecondition(ring.Describe(queue.receives[both]), ": nobody sends it");
+    }
+  }
+  return absl::OkStatus();
+}
+
+void AddAfter(RingOp& op, int before) {
+  const auto at = std::lower_bound(op.after.begin(), op.after.end(), before);
+  if (at == op.after.end() || *at != before) op.after.insert(at, before);
+}
+
+// Memory that a message is sent from is free when the message has been delivered.
+void WaitForDeliveries(LinkedRing& ring) {
+  for (int i = 0; i < ring.count(); ++i) {
+    RingOp& op = ring.ops[i];
+    bool any = false;
+    for (int& before : op.after) {
+      const RingOp& other = ring.ops[before];
+      if (other.kind != OpKind::kSend || IsWord(other)) continue;
+      before = ring.partner[before];
+      any = true;
+    }
+    if (any) {
+      std::sort(op.after.begin(), op.after.end());
+      op.after.erase(std::unique(op.after.begin(), op.after.end()), op.after.end());
+    }
+    // Receives of a channel are in order anyhow.
+    if (op.kind == OpKind::kSend && op.behind >= 0) AddAfter(op, op.behind);
+  }
+}
+
+// A backward whose gradient begins a sum waits for all that its add waits for.
+void FindSumMemory(LinkedRing& ring) {
+  std::map<int, int> last;  // by stage: the backward before
+  for (int i = ring.begin[0]; i < ring.begin[1]; ++i) {
+    const RingOp& op = ring.ops[i];
+    if (op.kind == OpKind::kBackward) last[op.stage.value] = i;
+    if (op.kind != OpKind::kAdd || op.uses[1].how != How::kWrite) continue;
+    const int backward = last[op.stage.value];
+    for (const int before : ring.ops[i].after) {
+      if (before != backward) AddAfter(ring.ops[backward], before);
+    }
+  }
+}
+
+// A worker does nothing of a lap that it does not know yet (kLapsAhead). What follows the end of a
+// lap counts for the next one here, which makes it wait for longer than the engine does.
+void FindHorizons(const Plan& plan, LinkedRing& ring) {
+  for (int w = 0; w < plan.workers; ++w) {
+    std::vector<int> ends;  // of laps
+    for (int i = ring.begin[w]; i < ring.begin[w + 1]; ++i) {
+      const Op& op = ring.op(i);
+      const int passed = static_cast<int>(ends.size()) - kLapsAhead - 1;
+      if (passed >= 0 && !IsCompute(op.kind)) AddAfter(ring.ops[i], ends[passed]);
+      if (op.kind == OpKind::kEnd && op.copy == Copy::kNone) ends.push_back(i);
+    }
+  }
+}
+
+}  // namespace
+
+std::string LinkedRing::Describe(int i) const {
+  const int w = worker_of(i);
+  return DescribeOp(WorkerId(w), i - begin[w], op(i));
+}
+
+Instruction LinkedRing::InstructionOf(int i) const {
+  Instruction instruction = op(i);
+  instruction.loan = ops[i].loan;
+  for (const NumberedUse& use : ops[i].uses) {
+    instruction.uses.emplace_back(use.role, use.how, blocks[worker_of(i)][use.block]);
+  }
+  return instruction;
+}
+
+std::string DescribeOp(WorkerId worker, size_t index, const Op& op) {
+  return absl::StrCat("worker ", worker.value, ", line ", index + 2, ": \"", ToString(op), "\"");
+}
+
+absl::Status CheckWholeRun(const Plan& plan, std::span<const Program> programs) {
+  if (static_cast<int>(programs.size()) != plan.workers) {
+    return InvalidArgument("there are ", plan.workers, " workers, but ", programs.size(),
+                           " programs");
+  }
+  for (int w = 0; w < plan.workers; ++w) {
+    if (programs[w].worker.value != w) {
+      return InvalidArgument("program ", w, " is that of worker ", programs[w].worker.value);
+    }
+    if (programs[w].range != WholeRun(plan)) {
+      return InvalidArgument("the program of worker ", w, " is not of the whole run, iterations ",
+                             plan.first_iteration, " to ", plan.iterations + 1);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<LinkedRing> LinkedRing::Join(const Plan& plan, std::vector<Program> programs) {
+  RZ_RETURN_IF_ERROR(CheckWholeRun(plan, programs));
+  LinkedRing ring;
+  ring.begin.push_back(0);
+  for (Program& program : programs) {
+    BlockNumbers numbers;
+    for (const Instruction& op : program.ops) {
+      AddOp(op, program.worker.value, ring).uses = numbers.Of(op.uses);
+    }
+    std::vector<Instruction>().swap(program.ops);
+    ring.begin.push_back(ring.count());
+    ring.blocks.push_back(numbers.blocks());
+  }
+  RZ_RETURN_IF_ERROR(SortIntoQueues(plan, ring));
+  RZ_RETURN_IF_ERROR(JoinMessages(ring));
+  return ring;
+}
+
+absl::Status LinkedRing::Link(const Plan& plan) {
+  for (int w = 0; w < plan.workers; ++w) RZ_RETURN_IF_ERROR(LinkWorker(plan, w, *this));
+  Finish(plan);
+  return absl::OkStatus();
+}
+
+void LinkedRing::Finish(const Plan& plan) {
+  window = plan.window > 0 ? plan.window : LeastWindow(plan);
+  for (MessageQueue& queue : queues) queue.words = IsWord(ops[queue.sends[0]]);
+  WaitForDeliveries(*this);
+  FindSumMemory(*this);
+  FindHorizons(plan, *this);
+}
+
+absl::StatusOr<LinkedRing> LinkedRing::Write(const Plan& plan) {
+  RZ_RETURN_IF_ERROR(CheckPlan(plan));
+  LinkedRing ring;
+  ring.begin.push_back(0);
+  for (int w = 0; w < plan.workers; ++w) {
+    RZ_RETURN_IF_ERROR(WriteWorker(plan, w, ring));
+  }
+  RZ_RETURN_IF_ERROR(SortIntoQueues(plan, ring));
+  RZ_RETURN_IF_ERROR(JoinMessages(ring));
+  ring.Finish(plan);
+  return ring;
+}
+
+absl::StatusOr<LinkedRing> LinkedRing::Make(const Plan& plan, std::vector<Program> programs) {
+  RZ_ASSIGN_OR_RETURN(LinkedRing ring, Join(plan, std::move(programs)));
+  RZ_RETURN_IF_ERROR(ring.Link(plan));
+  return ring;
+}
+
+}  // namespace ringzero

@@ -1,0 +1,603 @@
+// The event loop of a run: operations end, messages depart and arrive, slots become free. And what is
+// read off its timeline.
+#include "sharding/study/simulate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <queue>
+#include <span>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "sharding/check/verify.h"
+#include "sharding/check/wait_graph.h"
+#include "sharding/memory/block_table.h"
+#include "sharding/program/kinds.h"
+#include "sharding/program/linked_ring.h"
+#include "sharding/program/loans.h"
+#include "sharding/rules/schedule.h"
+
+namespace ringzero {
+namespace {
+
+// From θ_0 on, without a warm-up, evaluations and collections: what most iterations of a run are.
+Plan RuleAlone(Plan plan) {
+  plan.first_iteration = plan.warmup_updates = 0;
+  plan.evaluation = {};
+  plan.collection = {};
+  return plan;
+}
+
+// What ended last of all that operation i waited for; there must be something.
+int LastCause(const LinkedRing& ring, const Timeline& times, int i) {
+  int cause = ring.ops[i].after.front();
+  for (const int after : ring.ops[i].after) {
+    if (times.end[after] > times.end[cause]) cause = after;
+  }
+  return cause;
+}
+
+absl::Status CheckOptions(const Plan& plan, const SimulationOptions& options) {
+  if (plan.window < 1 && plan.workers > 1) {
+    return absl::InvalidArgumentError("plan: window is not resolved yet (ChooseWindow)");
+  }
+  if (options.cores < 0)
+    return absl::InvalidArgumentError("simulation: cores must not be negative");
+  const bool profiled = !options.stage_ticks.empty();
+  if (profiled && static_cast<int>(options.stage_ticks.size()) != plan.stage_count()) {
+    return absl::InvalidArgumentError("simulation: stage_ticks must have one entry per stage");
+  }
+  return absl::OkStatus();
+}
+
+class Tally {
+ public:
+  Tally(const Plan& plan, const LinkedRing& ring, const Timeline& times)
+      : plan_(plan), ring_(ring), times_(times) {}
+
+  Simulation Count(const SimulationOptions& options) {
+    for (const int64_t end : times_.end) {
+      result_.makespan_ticks = std::max(result_.makespan_ticks, end);
+    }
+    result_.iterations.resize(static_cast<size_t>(plan_.iterations) + 1);
+    for (int w = 0; w < plan_.workers; ++w) CountWorker(w);
+    result_.is_steady = IsSteady(options.cores > 0);
+    result_.steady_iteration_ticks = SteadyIteration();
+    CountMessages();
+    CountActivations();
+    return std::move(result_);
+  }
+
+ private:
+  static constexpr int kSteadyFrom = 1;
+  static_assert(kSteadyFrom + 2 == ShortRun::kMiddle);
+  static constexpr int64_t kAlike = 1000;  // steps on shared cores: to so small a part of them
+
+  void CountWorker(int w) {
+    WorkerTimes worker;
+    std::vector<int64_t> ends(result_.iterations.size());
+    for (int i = ring_.begin[w]; i < ring_.begin[w + 1]; ++i) {
+      const Op& op = ring_.op(i);
+      if (!IsCompute(op.kind)) continue;
+      const auto t = static_cast<size_t>(op.iteration.value);
+      const int64_t ticks = times_.end[i] - times_.start[i];
+      const int64_t gap = std::max<int64_t>(0, times_.start[i] - worker.end_ticks);
+      for (WorkerTimes* const times : {&worker, &result_.iterations[t]}) {
+        times->busy_ticks += ticks;
+        if (gap > 0) *WaitCounter(times->waits, i) += gap;
+      }
+      worker.end_ticks = ends[t] = times_.end[i];
+      result_.computed.push_back({w, op, times_.start[i], times_.end[i]});
+    }
+    for (size_t t = 0; t < ends.size(); ++t) result_.iterations[t].end_ticks += ends[t];
+    result_.workers.push_back(worker);
+    if (ends.size() > kSteadyFrom + 2) unsteady_ticks_ += std::abs(ChangeOf(ends));
+  }
+
+  // How much longer the second step from kSteadyFrom on takes than the first.
+  static int64_t ChangeOf(const std::vector<int64_t>& ends) {
+    return ends[kSteadyFrom + 2] - 2 * ends[kSteadyFrom + 1] + ends[kSteadyFrom];
+  }
+
+  bool IsSteady(bool shares_cores) const {
+    if (plan_.iterations <= kSteadyFrom + 3) return false;
+    if (!shares_cores) return unsteady_ticks_ == 0;
+    std::vector<int64_t> ends;
+    for (const WorkerTimes& all : result_.iterations) ends.push_back(all.end_ticks);
+    return kAlike * std::abs(ChangeOf(ends)) <= ends[kSteadyFrom + 2] - ends[kSteadyFrom + 1];
+  }
+
+  // By the operation that ended last of those that operation i waited for.
+  int64_t* WaitCounter(WaitTicks& waits, int i) const {
+    const Op& op = ring_.op(LastCause(ring_, times_, i));
+    const bool sum =
+        op.kind == OpKind::kAdd || op.channel == Channel::kReturn || op.channel == Channel::kSum;
+    if (sum) return &waits.gradient_sums;
+    if (op.kind == OpKind::kUpdate) return &waits.update;
+    if (op.channel == Channel::kToken) return &waits.token;
+    const bool training = op.copy == Copy::kForward || op.copy == Copy::kBackward;
+    return training ? &waits.parameters : &waits.evaluation;
+  }
+
+  double SteadyIteration() const {
+    std::map<int, int64_t> ends;  // iteration -> when its last micro-batch was over
+    for (const ComputedOp& computed : result_.computed) {
+      if (computed.op.kind != OpKind::kEnd || computed.op.copy == Copy::kEvaluation) continue;
+      int64_t& end = ends[computed.op.iteration.value];
+      end = std::max(end, computed.end_tick);
+    }
+    if (ends.size() < 2) return static_cast<double>(result_.makespan_ticks);
+    const int last = ends.rbegin()->first, from = (last - 1) / 2;
+    return static_cast<double>(ends[last] - ends[from]) / (last - from);
+  }
+
+  // Metrics, norms and tokens count as 0.
+  int64_t BytesOf(const Op& message) const {
+    switch (message.channel) {
+      case Channel::kMetrics:
+      case Channel::kReports:
+      case Channel::kNorms:
+      case Channel::kToken:
+      case Channel::kReturn:
+      case Channel::kReturnCopy: return 0;
+      default: return MessageBytes(plan_, message, 0);
+    }
+  }
+
+  void CountMessages() {
+    std::map<std::tuple<int, Channel, Copy>, ChannelBytes> channels;
+    for (int i = 0; i < ring_.count(); ++i) {
+      const Op& op = ring_.op(i);
+      if (op.kind != OpKind::kSend) continue;
+      ChannelBytes& bytes = channels[{op.iteration.value, op.channel, op.copy}];
+      bytes.iteration = op.iteration.value;
+      bytes.channel = op.channel;
+      bytes.copy = op.copy;
+      bytes.bytes += BytesOf(op);
+      ++bytes.messages;
+    }
+    for (const auto& [key, bytes] : channels) result_.channels.push_back(bytes);
+  }
+
+  void CountActivations() {
+    std::vector<std::pair<int64_t, int>> changes;
+    for (const ComputedOp& computed : result_.computed) {
+      const int more = ActivationsOf(plan_, computed.op);
+      if (more != 0) changes.push_back({computed.end_tick, more});
+    }
+    // Of one tick together: first those that end.
+    std::sort(changes.begin(), changes.end());
+    int64_t activations = 0;
+    for (const auto& [tick, more] : changes) {
+      activations += more;
+      result_.peak_activations = std::max(result_.peak_activations, activations);
+    }
+  }
+
+  const Plan& plan_;
+  const LinkedRing& ring_;
+  const Timeline& times_;
+  int64_t unsteady_ticks_ = 0;  // by how much steps differ, all workers together
+  Simulation result_;
+};
+
+}  // namespace
+
+// A stage without a backward keeps nothing for it.
+int ActivationsOf(const Plan& plan, const Op& op) {
+  if (op.kind == OpKind::kForward) return plan.stage(op.stage).has_backward ? 1 : 0;
+  return op.kind == OpKind::kBackward ? -1 : 0;
+}
+
+int TimedRing::LastCause(int i) const { return ringzero::LastCause(ring, times, i); }
+
+absl::StatusOr<TimedRing> RunWhole(const Plan& plan, const SimulationOptions& options) {
+  RZ_ASSIGN_OR_RETURN(LinkedRing ring, LinkedRing::Write(plan));
+  RZ_RETURN_IF_ERROR(CheckOptions(plan, options));
+  RZ_ASSIGN_OR_RETURN(Timeline times, RunTimeline(plan, ring, options));
+  return TimedRing{std::move(ring), std::move(times)};
+}
+
+absl::StatusOr<Simulation> Simulate(const Plan& plan, const SimulationOptions& options) {
+  RZ_ASSIGN_OR_RETURN(const TimedRing timed, RunWhole(plan, options));
+  return Tally(plan, timed.ring, timed.times).Count(options);
+}
+
+absl::StatusOr<ShortRun> ShortRun::Make(const Plan& plan) {
+  Plan few = RuleAlone(plan);
+  few.iterations = kIterations;
+  RZ_ASSIGN_OR_RETURN(LinkedRing ring, LinkedRing::Write(few));
+  return ShortRun(std::move(few), std::move(ring));
+}
+
+absl::StatusOr<Simulation> ShortRun::Simulate(const SimulationOptions& options) const {
+  RZ_RETURN_IF_ERROR(CheckOptions(plan_, options));
+  RZ_ASSIGN_OR_RETURN(const Timeline times, RunTimeline(plan_, ring_, options));
+  return Tally(plan_, ring_, times).Count(options);
+}
+
+absl::StatusOr<Simulation> ShortRun::SimulateLonger(int iterations,
+                                                    const SimulationOptions& options) const {
+  Plan longer = plan_;
+  longer.iterations = iterations;
+  return ringzero::Simulate(longer, options);
+}
+
+namespace {
+
+std::vector<Event> WorkerEvents(const TimedRing& timed, int w,
+                                const std::vector<uint32_t>& messages) {
+  const auto& [ring, times] = timed;
+  std::vector<Event> events;
+  int64_t computed_until = 0;
+  for (int i = ring.begin[w]; i < ring.begin[w + 1]; ++i) {
+    const Op& op = ring.op(i);
+    // A receive starts when its message departs, elsewhere: here it happens when it arrives.
+    const int64_t start = op.kind == OpKind::kReceive ? times.end[i] : times.start[i];
+    if (IsCompute(op.kind)) {
+      if (start > computed_until && !ring.ops[i].after.empty()) {
+        const int cause = timed.LastCause(i);
+        Op missing = ring.op(cause);
+        const int where = ring.worker_of(cause);
+        if (where != w) missing.peer = WorkerId(where);
+        events.push_back({computed_until, EventKind::kWait, missing});
+        events.push_back({start, EventKind::kWaited, missing});
+      }
+      computed_until = times.end[i];
+    }
+    events.push_back({start, EventKind::kBegin, op, messages[i]});
+    events.push_back({times.end[i], EventKind::kEnd, op, messages[i]});
+  }
+  // By time; what begins and ends in one moment stays in its order within its track.
+  std::stable_sort(events.begin(), events.end(),
+                   [](const Event& a, const Event& b) { return a.time < b.time; });
+  return events;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::vector<Event>>> PredictEvents(const Plan& plan,
+                                                              const SimulationOptions& options) {
+  RZ_ASSIGN_OR_RETURN(const TimedRing timed, RunWhole(plan, options));
+  const LinkedRing& ring = timed.ring;
+  std::vector<uint32_t> messages(static_cast<size_t>(ring.count()), 0);
+  for (const MessageQueue& queue : ring.queues) {
+    for (size_t n = 0; n < queue.sends.size(); ++n) {
+      messages[queue.sends[n]] = messages[queue.receives[n]] = static_cast<uint32_t>(n);
+    }
+  }
+  std::vector<std::vector<Event>> events;
+  for (int w = 0; w < plan.workers; ++w) {
+    events.push_back(WorkerEvents(timed, w, messages));
+  }
+  return events;
+}
+
+namespace {
+
+// What an iteration in the middle of a run takes with one window or another.
+class WindowSteps {
+ public:
+  explicit WindowSteps(const Plan& plan) : plan_(RuleAlone(plan)) {
+    plan_.laps = std::min(plan.laps, kEnoughLaps);
+  }
+
+  // In ticks, of kLong - kShort iterations: begin and end are alike in both runs.
+  absl::StatusOr<int64_t> With(int window) {
+    plan_.window = window;
+    RZ_ASSIGN_OR_RETURN(const int64_t less, Makespan(kShort));
+    RZ_ASSIGN_OR_RETURN(const int64_t more, Makespan(kLong));
+    return more - less;
+  }
+  // With so many slots no message ever waits for one.
+  absl::StatusOr<int> NoLimit() {
+    plan_.iterations = kLong;
+    RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(plan_));
+    return WaitGraph(ring).LargestUsefulWindow();
+  }
+
+ private:
+  static constexpr int kShort = 3, kLong = 5;
+  // Messages come early from one lap to the next. With more laps the same waits are a smaller part.
+  static constexpr int kEnoughLaps = 4;
+
+  absl::StatusOr<int64_t> Makespan(int iterations) {
+    plan_.iterations = iterations;
+    RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(plan_));
+    RZ_ASSIGN_OR_RETURN(const Timeline times, RunTimeline(plan_, ring, {}));
+    return *std::max_element(times.end.begin(), times.end.end());
+  }
+
+  Plan plan_;
+};
+
+}  // namespace
+
+absl::StatusOr<int> ChooseFreeWindow(const Plan& plan) {
+  RZ_ASSIGN_OR_RETURN(int least, ChooseWindow(plan));
+  if (plan.window > 0 || plan.workers == 1 || !plan.exchange) return least;
+  if (plan.warmup_updates > 0) {
+    RZ_ASSIGN_OR_RETURN(const int warmup, ChooseFreeWindow(WarmupOf(plan)));
+    least = std::max(least, warmup);
+  }
+  WindowSteps steps(plan);
+  RZ_ASSIGN_OR_RETURN(const int no_limit, steps.NoLimit());
+  const int most = std::max(least, no_limit);
+  RZ_ASSIGN_OR_RETURN(const int64_t shortest, steps.With(most));
+  const auto is_enough = [&](int window) -> absl::StatusOr<bool> {
+    RZ_ASSIGN_OR_RETURN(const int64_t step, steps.With(window));
+    return 100 * (step - shortest) <= shortest;
+  };
+  // Most often a few more do. More slots delay nothing, so all that are larger are enough, too.
+  int low = least - 1, high = least;
+  while (true) {
+    RZ_ASSIGN_OR_RETURN(const bool enough, is_enough(high));
+    if (enough) break;
+    low = std::exchange(high, std::min(2 * high, most));
+  }
+  while (high - low > 1) {
+    const int middle = low + (high - low) / 2;
+    RZ_ASSIGN_OR_RETURN(const bool enough, is_enough(middle));
+    (enough ? high : low) = middle;
+  }
+  return high;
+}
+
+namespace {
+
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+// A number of 0 to most, from two others (splitmix64).
+int64_t Draw(uint64_t seed, uint64_t which, int64_t most) {
+  uint64_t x = seed * 0x9e3779b97f4a7c15u + which + 1;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return static_cast<int64_t>((x ^ (x >> 31)) % static_cast<uint64_t>(most + 1));
+}
+
+// For each of so many operations, those in whose lists it stands.
+class Reverse {
+ public:
+  template <typename ListOf>
+  Reverse(int count, ListOf list_of) : first_(static_cast<size_t>(count) + 1) {
+    for (int i = 0; i < count; ++i) {
+      for (const int each : list_of(i)) ++first_[each + 1];
+    }
+    std::partial_sum(first_.begin(), first_.end(), first_.begin());
+    all_.resize(static_cast<size_t>(first_.back()));
+    std::vector<int> next(first_.begin(), first_.end() - 1);
+    for (int i = 0; i < count; ++i) {
+      for (const int each : list_of(i)) all_[next[each]++] = i;
+    }
+  }
+  std::span<const int> operator[](int i) const {
+    return {all_.data() + first_[i], all_.data() + first_[i + 1]};
+  }
+
+ private:
+  std::vector<int> first_, all_;
+};
+
+class Runner {
+ public:
+  Runner(const Plan& plan, const LinkedRing& ring, const SimulationOptions& options)
+      : plan_(plan),
+        ring_(ring),
+        options_(options),
+        states_(ring.count()),
+        followers_(
+            ring.count(), [&](int i) -> auto& { return ring.ops[i].after; }),
+        channels_(ring.queues.size()) {
+    times_.start.assign(ring.count(), 0);
+    times_.end.assign(ring.count(), -1);
+    for (size_t q = 0; q < ring.queues.size(); ++q) {
+      for (const auto* const ends : {&ring.queues[q].sends, &ring.queues[q].receives}) {
+        for (const int end : *ends) states_[end].queue = static_cast<int>(q);
+      }
+    }
+    for (int i = 0; i < ring.count(); ++i) {
+      State& state = states_[i];
+      state.missing = static_cast<int>(ring.ops[i].after.size());
+      state.kind = ring.op(i).kind;
+      state.is_word = IsWord(ring.ops[i]);
+      state.ticks = Duration(i) + (TakesTime(i) ? Jitter(i) : 0);
+    }
+  }
+
+  absl::StatusOr<Timeline> Run() {
+    for (int i = 0; i < ring_.count(); ++i) {
+      if (states_[i].missing == 0) Start(i, 0);
+    }
+    while (!events_.empty() || !sharing_.empty()) {
+      const int64_t next_end = sharing_.empty() ? kNever : NextSharedEnd();
+      if (!events_.empty() && events_.top().first <= next_end) {
+        const auto [tick, op] = events_.top();
+        events_.pop();
+        Arrive(op, tick);
+      } else {
+        Advance(next_end);
+        const int op = sharing_.top().second;
+        sharing_.pop();
+        End(op, next_end);
+      }
+    }
+    if (ended_ == ring_.count()) return std::move(times_);
+    return FailedPrecondition("with a window of ", ring_.window, " the run is stuck: ", Circle());
+  }
+
+ private:
+  // Of an operation; together, since each event needs most of it.
+  struct State {
+    int missing = 0;  // operations of `after` that are not done
+    int queue = -1;
+    OpKind kind = OpKind::kEnd;
+    bool is_word = false;
+    bool done = false;
+    bool arrived = false;  // of a receive: its message
+    int64_t ticks = 0;     // what it takes
+  };
+  struct ChannelState {
+    std::deque<int> waiting;  // sends that have begun
+    int64_t last_arrival = 0;
+  };
+  using Event = std::pair<int64_t, int>;  // tick, operation
+
+  StageTicks TicksOf(StageId j) const {
+    if (!options_.stage_ticks.empty()) return options_.stage_ticks[j.value];
+    return {plan_.stage(j).forward_cost, plan_.stage(j).backward_cost};
+  }
+
+  int64_t Duration(int i) const {
+    const Op& op = ring_.op(i);
+    const int worker = ring_.worker_of(i);
+    const int64_t delay = static_cast<size_t>(worker) < options_.delay_ticks.size()
+                              ? options_.delay_ticks[worker]
+                              : 0;
+    switch (KindOf(op.kind).cost) {
+      case Cost::kNone: return 0;
+      case Cost::kForward: return TicksOf(op.stage).forward + delay;
+      case Cost::kBackward: return TicksOf(op.stage).backward + delay;
+      case Cost::kAdd: return options_.add_ticks + TicksOf(op.stage).add;
+      case Cost::kUpdate: return options_.update_ticks + TicksOf(op.stage).update;
+      case Cost::kLap: return options_.lap_ticks;
+      case Cost::kMessage: return options_.message_ticks;
+    }
+    return 0;
+  }
+
+  // What jitters.
+  bool TakesTime(int i) const {
+    const Cost cost = KindOf(ring_.op(i).kind).cost;
+    return cost == Cost::kForward || cost == Cost::kBackward || cost == Cost::kAdd ||
+           cost == Cost::kUpdate;
+  }
+  int64_t Jitter(int i) const {
+    return options_.jitter_ticks > 0 ? Draw(options_.seed, i, options_.jitter_ticks) : 0;
+  }
+
+  void Start(int i, int64_t now) {
+    const State& state = states_[i];
+    if (state.kind == OpKind::kReceive) {  // its message starts it
+      if (!state.is_word) return Depart(state.queue, now);
+      if (state.arrived && !state.done) events_.push({now, i});
+      return;
+    }
+    times_.start[i] = now;
+    if (options_.cores == 0 || state.ticks == 0) return events_.push({now + state.ticks, i});
+    Advance(now);
+    sharing_.push({progress_ + static_cast<double>(state.ticks), i});
+  }
+
+  // Ticks of computing that each who shares the cores gets done in one tick.
+  double Rate() const {
+    return std::min(1.0,
+                    static_cast<double>(options_.cores) / static_cast<double>(sharing_.size()));
+  }
+  // Before somebody joins or leaves.
+  void Advance(int64_t now) {
+    if (!sharing_.empty()) progress_ += Rate() * static_cast<double>(now - progress_tick_);
+    progress_tick_ = now;
+  }
+  // Of the first one, if nobody joins before.
+  int64_t NextSharedEnd() const {
+    const double left = (sharing_.top().first - progress_) / Rate();
+    constexpr double kRounding = 1e-6;  // of progress_: not to be taken for another tick
+    return progress_tick_ + std::max<int64_t>(0, static_cast<int64_t>(std::ceil(left - kRounding)));
+  }
+
+  // An operation ends. What is lent may be here before the name that it is to have is free.
+  void Arrive(int i, int64_t now) {
+    states_[i].arrived = true;
+    if (states_[i].missing == 0) End(i, now);
+  }
+
+  void End(int i, int64_t now) {
+    times_.end[i] = now;
+    State& state = states_[i];
+    state.done = true;
+    ++ended_;
+    for (const int follower : followers_[i]) {
+      if (--states_[follower].missing == 0) Start(follower, now);
+    }
+    if (state.kind == OpKind::kSend) {
+      channels_[state.queue].waiting.push_back(i);
+      Depart(state.queue, now);
+    }
+  }
+
+  void Depart(int queue, int64_t now) {
+    ChannelState& channel = channels_[queue];
+    const MessageQueue& ends = ring_.queues[queue];
+    while (!channel.waiting.empty()) {
+      const int receive = ring_.partner[channel.waiting.front()];
+      if (!ends.words && states_[receive].missing > 0) return;  // its block is not free
+      channel.waiting.pop_front();
+      times_.start[receive] = now;
+      channel.last_arrival =
+          std::max(channel.last_arrival, now + options_.latency_ticks + Jitter(receive));
+      events_.push({channel.last_arrival, receive});
+    }
+  }
+
+  // Something that `i`, which never ended, waits for.
+  int Blocker(int i, std::string* why) const {
+    for (const int after : ring_.ops[i].after) {
+      if (!states_[after].done) {
+        *why = ring_.WaitsForSlot(i, after) ? " waits for a slot until " : " waits for ";
+        return after;
+      }
+    }
+    *why = " waits for the message of ";
+    return ring_.partner[i];
+  }
+
+  std::string Circle() const {
+    std::string why, text;
+    int i = 0;
+    while (states_[i].done) ++i;
+    std::vector<bool> seen(states_.size(), false);
+    for (; !seen[i]; i = Blocker(i, &why)) seen[i] = true;
+    const int first = i;
+    int length = 0;
+    constexpr int kShown = 12;
+    do {
+      const int next = Blocker(i, &why);
+      if (length++ < kShown) absl::StrAppend(&text, ring_.Describe(i), why);
+      i = next;
+    } while (i != first);
+    if (length > kShown) absl::StrAppend(&text, "... (", length - kShown, " more) ");
+    return absl::StrCat(text, ring_.Describe(first));
+  }
+
+  const Plan& plan_;
+  const LinkedRing& ring_;
+  const SimulationOptions& options_;
+  std::vector<State> states_;
+  const Reverse followers_;
+  std::vector<ChannelState> channels_;
+  std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events_;
+  // With cores to share: what everybody who was there from the beginning would have got done, and
+  // at which of it the operations that share them end.
+  using SharedEnd = std::pair<double, int>;  // of progress, operation
+  std::priority_queue<SharedEnd, std::vector<SharedEnd>, std::greater<SharedEnd>> sharing_;
+  double progress_ = 0;
+  int64_t progress_tick_ = 0;
+  int ended_ = 0;
+  Timeline times_;
+};
+
+}  // namespace
+
+absl::StatusOr<Timeline> RunTimeline(const Plan& plan, const LinkedRing& ring,
+                                     const SimulationOptions& options) {
+  return Runner(plan, ring, options).Run();
+}
+
+}  // namespace ringzero

@@ -1,0 +1,214 @@
+// Which values of a stage an update reads and writes, block by block; and where its state lies.
+#include "zero/optimizer/optimizer.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "zero/gradient_norm.h"
+#include "zero/gradient_sum.h"
+#include "zero/optimizer/kernels.h"
+
+namespace ringzero {
+namespace {
+
+// Without a gradient.
+void CarryOver(const UpdateSpan& span) {
+  if (span.out != span.theta) std::memcpy(span.out, span.theta, span.count * sizeof(float));
+  if (span.predicted != nullptr) {
+    std::memcpy(span.predicted, span.theta, span.count * sizeof(float));
+  }
+  if (span.wire != nullptr) NarrowPass(span.wire_type, span.out, span.wire, span.count);
+}
+
+}  // namespace
+
+StageOptimizer::StageOptimizer(const OptimizerOptions& options, const StageLayout& layout,
+                               std::span<std::byte> moments)
+    : options_(options), layout_(layout), states_(layout.parameters.size()) {
+  const StateLayout needs = StateLayout::Make(options, layout);
+  moment_bytes_ = needs.moment_bytes;
+  scratch_bytes_ = needs.scratch_bytes;
+  if (moments.empty() && moment_bytes_ > 0) {
+    own_moments_ = MakeHeapBuffer(static_cast<size_t>(moment_bytes_));
+    moments = own_moments_.as<std::byte>();
+  }
+  RZ_CHECK(static_cast<int64_t>(moments.size()) >= moment_bytes_, "the state has its memory");
+  std::byte* next = moments.data();
+  for (size_t i = 0; i < states_.size(); ++i) {
+    const ParameterSpec& parameter = layout_.parameters[i];
+    const OptimizerOptions own = OptionsFor(options, parameter);
+    states_[i].update = MakeUpdate(own, parameter);
+    states_[i].rate_factor = own.rate_factor;
+    const std::vector<UpdateState>& states = states_[i].update->states();
+    std::span<float>* const of[kMaxUpdateStates] = {&states_[i].kept.first,
+                                                    &states_[i].kept.second};
+    for (size_t s = 0; parameter.trainable && s < states.size(); ++s) {
+      *of[s] = {reinterpret_cast<float*>(next), static_cast<size_t>(parameter.numel)};
+      if (states[s].initial != 0) std::ranges::fill(*of[s], states[s].initial);
+      next += AlignPayload(of[s]->size_bytes());
+    }
+    AddBlocks(static_cast<int>(i));
+  }
+  std::stable_sort(blocks_.begin(), blocks_.end(),
+                   [](const UpdateBlock& a, const UpdateBlock& b) { return a.round < b.round; });
+}
+
+// One phase runs in round 0, with all others of its kind. The others have rounds of their own, one
+// parameter after the other: they share the scratch.
+void StageOptimizer::AddBlocks(int parameter) {
+  const ParameterSpec& spec = layout_.parameters[parameter];
+  const ParameterUpdate& update = *states_[parameter].update;
+  std::vector<UpdatePhase> phases = update.Phases(spec.numel);
+  if (!spec.trainable) phases = {{.items = spec.numel, .block_items = kUpdateBlockValues}};
+  for (int phase = 0; phase < static_cast<int>(phases.size()); ++phase) {
+    const int round = phases.size() == 1 ? 0 : rounds_++;
+    const auto [items, step] = phases[phase];
+    for (int64_t begin = 0; begin < items; begin += step) {
+      blocks_.push_back({.parameter = parameter,
+                         .begin = begin,
+                         .end = std::min(begin + step, items),
+                         .phase = phase,
+                         .round = round});
+    }
+  }
+}
+
+void StageOptimizer::Begin(const UpdateInput& input) {
+  for (size_t i = 0; i < states_.size(); ++i) {
+    const ParameterSpec& parameter = layout_.parameters[i];
+    states_[i].contributed =
+        parameter.trainable && HasContribution(layout_, input.sum, parameter.sum_index);
+    if (states_[i].contributed) ++states_[i].kept.updates;
+  }
+}
+
+double StageOptimizer::SumOfSquares(const UpdateBlock& block, const UpdateInput& input) const {
+  if (block.phase > 0 || !states_[block.parameter].contributed) return 0;
+  return SquaresOf(layout_, layout_.parameters[block.parameter], input.sum, block.begin, block.end);
+}
+
+void StageOptimizer::Block(const UpdateBlock& block, const UpdateInput& input, std::byte* out) {
+  const ParameterSpec& parameter = layout_.parameters[block.parameter];
+  const State& state = states_[block.parameter];
+  const auto at = [](auto* base, int64_t offset_bytes) {
+    return reinterpret_cast<float*>(const_cast<std::byte*>(base) + offset_bytes);
+  };
+  UpdateSpan whole{.theta = at(input.theta, parameter.master_offset_bytes),
+                   .out = at(out, parameter.master_offset_bytes),
+                   .first = state.kept.first.data(),
+                   .second = state.kept.second.data(),
+                   .count = parameter.numel};
+  if (input.wire != nullptr) {
+    whole.wire = reinterpret_cast<uint16_t*>(input.wire + parameter.offset_bytes);
+    whole.wire_type = layout_.parameter_type;
+  }
+  if (input.predicted != nullptr) {
+    whole.predicted = at(input.predicted, parameter.offset_bytes);
+    whole.momentum = static_cast<float>(options_.sgd.momentum);
+  }
+  if (!state.contributed) {
+    if (block.phase == 0) CarryOver(PartOf(whole, block.begin, block.end));
+    return;
+  }
+  const UpdateRate rate = RateAt(options_.curve, options_.learning_rate, input.iteration);
+  const UpdateMoment moment{.rate = state.rate_factor * rate.rate,
+                            .betas = rate.betas,
+                            .updates = state.kept.updates,
+                            .divisor = input.divisor,
+                            .loss_scale = input.loss_scale,
+                            .clip = input.clip};
+  const UpdatePart part{.phase = block.phase, .begin = block.begin, .end = block.end};
+  if (block.phase > 0) return state.update->Run(part, moment, whole, input.scratch);
+  ForSumValues(layout_, parameter, input.sum, block.begin, block.end,
+               [&](const float* values, int64_t offset, int64_t count) {
+                 const int64_t begin = block.begin + offset;
+                 UpdateSpan summed = whole;
+                 summed.sum = values;
+                 state.update->Run({.begin = begin, .end = begin + count}, moment, summed,
+                                   input.scratch);
+               });
+}
+
+void StageOptimizer::Update(const UpdateInput& input, std::byte* out) {
+  UpdateInput with_scratch = input;
+  Buffer scratch;
+  if (input.scratch == nullptr && scratch_bytes_ > 0) {
+    scratch = MakeHeapBuffer(static_cast<size_t>(scratch_bytes_));
+    with_scratch.scratch = scratch.data();
+  }
+  Begin(with_scratch);
+  for (const UpdateBlock& block : blocks_) Block(block, with_scratch, out);
+}
+
+StateLayout StateLayout::Make(const OptimizerOptions& options, const StageLayout& stage) {
+  StateLayout layout;
+  for (size_t i = 0; i < stage.parameters.size(); ++i) {
+    const ParameterSpec& parameter = stage.parameters[i];
+    if (!parameter.trainable) continue;
+    const auto update = MakeUpdate(OptionsFor(options, parameter), parameter);
+    const auto add = [&](StateSpec::Kind kind, const std::string& name, size_t bytes) {
+      layout.specs.push_back({.kind = kind,
+                              .name = name,
+                              .parameter = static_cast<int>(i),
+                              .offset_bytes = layout.bytes});
+      const auto aligned = static_cast<int64_t>(AlignPayload(bytes));
+      layout.bytes += aligned;
+      if (kind != StateSpec::Kind::kStep) layout.moment_bytes += aligned;
+    };
+    const size_t values = static_cast<size_t>(parameter.numel) * sizeof(float);
+    const std::vector<UpdateState>& states = update->states();
+    add(StateSpec::Kind::kStep, "step", sizeof(int64_t));
+    if (!states.empty()) add(StateSpec::Kind::kFirst, states[0].name, values);
+    if (states.size() > 1) add(StateSpec::Kind::kSecond, states[1].name, values);
+    layout.scratch_bytes = std::max(layout.scratch_bytes, update->ScratchBytes(parameter.numel));
+  }
+  return layout;
+}
+
+std::vector<int64_t> MomentBytes(const OptimizerOptions& options,
+                                 const std::vector<StageLayout>& stages) {
+  std::vector<int64_t> bytes;
+  for (const StageLayout& stage : stages) {
+    bytes.push_back(StateLayout::Make(options, stage).moment_bytes);
+  }
+  return bytes;
+}
+
+std::vector<int64_t> ScratchBytes(const OptimizerOptions& options,
+                                  const std::vector<StageLayout>& stages) {
+  std::vector<int64_t> bytes;
+  for (const StageLayout& stage : stages) {
+    bytes.push_back(StateLayout::Make(options, stage).scratch_bytes);
+  }
+  return bytes;
+}
+
+void CopyState(const StateLayout& layout, const StageOptimizer& optimizer, std::byte* out) {
+  for (const StateSpec& spec : layout.specs) {
+    const StageOptimizer::ParameterState& state = optimizer.state(spec.parameter);
+    std::byte* const to = out + spec.offset_bytes;
+    if (spec.kind == StateSpec::Kind::kStep) {
+      std::memcpy(to, &state.updates, sizeof(state.updates));
+    } else {
+      const std::span<float> from =
+          spec.kind == StateSpec::Kind::kFirst ? state.first : state.second;
+      std::memcpy(to, from.data(), from.size_bytes());
+    }
+  }
+}
+
+void PutState(const StateLayout& layout, const std::byte* in, StageOptimizer& optimizer) {
+  for (const StateSpec& spec : layout.specs) {
+    StageOptimizer::ParameterState& state = optimizer.state(spec.parameter);
+    const std::byte* from = in + spec.offset_bytes;
+    if (spec.kind == StateSpec::Kind::kStep) {
+      std::memcpy(&state.updates, from, sizeof(state.updates));
+    } else {
+      const std::span<float> to = spec.kind == StateSpec::Kind::kFirst ? state.first : state.second;
+      std::memcpy(to.data(), from, to.size_bytes());
+    }
+  }
+}
+
+}  // namespace ringzero

@@ -1,0 +1,248 @@
+// Turns, updates and versions of an optimizer that stands alone.
+#include "zero/optimizer/sharded_optimizer.h"
+
+#include <cstring>
+#include <latch>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "p2p/job/rendezvous.h"
+#include "p2p/local_transport.h"
+#include "zero/gradient_norm.h"
+#include "zero/gradient_sum.h"
+#include "zero/optimizer/optimizer.h"
+#include "zero/optimizer/optimizer_options.h"
+
+namespace ringzero {
+namespace {
+
+absl::Status Check(const ShardedOptimizerOptions& options, const std::vector<float*>& values,
+                   const FlatShards& shards) {
+  RZ_RETURN_IF_ERROR(CheckOptimizer(options.optimizer));
+  RZ_RETURN_IF_ERROR(CheckGroups(options.optimizer, shards.layouts));
+  if (values.size() != options.parameters.size()) {
+    return InvalidArgument("values of ", values.size(), " parameters, but ",
+                           options.parameters.size(), " are described");
+  }
+  for (const auto& [name, value] :
+       {std::pair("micro_batches", options.micro_batches), std::pair("threads", options.threads)}) {
+    if (value >= 1 && value < 1 << 15) continue;
+    return InvalidArgument(name, " must be 1 to 32767, found ", value);
+  }
+  return absl::OkStatus();
+}
+
+std::vector<AgreementSection> AgreementOf(const ShardedOptimizerOptions& options) {
+  std::string parameters;
+  for (const ParameterSpec& spec : options.parameters) {
+    absl::StrAppend(&parameters, spec.name, " = [", absl::StrJoin(spec.shape, ", "), "] strides [",
+                    absl::StrJoin(spec.strides, ", "), "]", spec.trainable ? "" : " frozen", "\n");
+  }
+  return {{"versions", WireVersions()},
+          {"optimizer", absl::StrCat("micro_batches = ", options.micro_batches, "\n",
+                                     DescribeOptimizer(options.optimizer))},
+          {"parameters", parameters}};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::Create(
+    ShardedOptimizerOptions options, std::vector<float*> values,
+    const std::optional<ShardJob>& job) {
+  const int workers = job.has_value() ? job->seat.workers : 1;
+  absl::StatusOr<FlatShards> shards = FlatShards::Make(options.parameters, workers);
+  const absl::Status good = shards.ok() ? Check(options, values, *shards) : shards.status();
+  if (workers == 1) {
+    RZ_RETURN_IF_ERROR(good);
+    RZ_ASSIGN_OR_RETURN(auto transports,
+                        CreateLocalTransports({ShardRing::Needs(*shards, WorkerId(0), true)}));
+    return CreateOver(std::move(options), std::move(values), std::move(transports[0]), true);
+  }
+  if (!good.ok()) {
+    Disagree(job->seat, good);
+    return good;
+  }
+  RZ_RETURN_IF_ERROR(Agree(job->seat, AgreementOf(options)));
+  RZ_ASSIGN_OR_RETURN(const std::vector<int> share,
+                      WorkersThatShare(job->transport, job->seat.hosts, workers));
+  const bool lends = share.size() == 1;
+  TransportOptions needs = ShardRing::Needs(*shards, job->seat.self, lends);
+  needs.peer_timeout = job->peer_timeout;
+  RZ_ASSIGN_OR_RETURN(Connection made, Connect(job->seat, {.transport = job->transport,
+                                                           .options = std::move(needs),
+                                                           .take_endpoint = job->take_endpoint}));
+  return CreateOver(std::move(options), std::move(values), std::move(made.transport), lends);
+}
+
+absl::StatusOr<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::CreateOver(
+    ShardedOptimizerOptions options, std::vector<float*> values,
+    std::unique_ptr<Transport> transport, bool lends) {
+  RZ_ASSIGN_OR_RETURN(FlatShards made_shards,
+                      FlatShards::Make(options.parameters, transport->workers()));
+  RZ_RETURN_IF_ERROR(Check(options, values, made_shards));
+  auto shards = std::make_unique<FlatShards>(std::move(made_shards));
+  RZ_ASSIGN_OR_RETURN(auto ring,
+                      ShardRing::Create(*shards, std::move(transport),
+                                        {.lends = lends, .wait_timeout = options.wait_timeout}));
+  std::unique_ptr<ShardedOptimizer> made(new ShardedOptimizer(std::move(options), std::move(values),
+                                                              std::move(shards), std::move(ring)));
+  RZ_RETURN_IF_ERROR(made->ShareInitialValues());
+  return made;
+}
+
+ShardedOptimizer::ShardedOptimizer(ShardedOptimizerOptions options, std::vector<float*> values,
+                                   std::unique_ptr<FlatShards> shards,
+                                   std::unique_ptr<ShardRing> ring)
+    : options_(std::move(options)),
+      values_(std::move(values)),
+      shards_(std::move(shards)),
+      ring_(std::move(ring)) {
+  optimizer_ = std::make_unique<StageOptimizer>(options_.optimizer, mine());
+  if (optimizer_->scratch_bytes() > 0) {
+    scratch_ = MakeHeapBuffer(static_cast<size_t>(optimizer_->scratch_bytes()));
+  }
+  for (int i = 0; options_.threads > 1 && i < options_.threads; ++i) {
+    pools_.push_back(std::make_unique<WorkerPool>());
+  }
+}
+
+absl::Status ShardedOptimizer::ShareInitialValues() {
+  for (size_t i = 0; i < values_.size(); ++i) {
+    const FlatShards::Place place = shards_->places[i];
+    if (place.shard != self().value) continue;
+    const ParameterSpec& spec = mine().parameters[place.parameter];
+    // Both: where nothing is trained, no update writes the second.
+    for (const int64_t update : {0, 1}) {
+      std::memcpy(ring_->Version(update) + spec.offset_bytes, values_[i],
+                  spec.numel * sizeof(float));
+    }
+  }
+  return ring_->Spread(0, [this](int shard, const std::byte* from) { Show(shard, from); });
+}
+
+void ShardedOptimizer::Show(int shard, const std::byte* parameters) {
+  for (size_t i = 0; i < values_.size(); ++i) {
+    const FlatShards::Place place = shards_->places[i];
+    if (place.shard != shard) continue;
+    const ParameterSpec& spec = shards_->layouts[shard].parameters[place.parameter];
+    std::memcpy(values_[i], parameters + spec.offset_bytes, spec.numel * sizeof(float));
+  }
+}
+
+absl::Status ShardedOptimizer::AddGradients(std::span<const float* const> gradients) {
+  if (gradients.size() != values_.size()) {
+    return InvalidArgument("gradients of ", gradients.size(), " parameters instead of ",
+                           values_.size());
+  }
+  if (ready()) {
+    return FailedPrecondition("all ", options_.micro_batches, " micro-batches of update ", update_,
+                              " are added: Step");
+  }
+  const ShardRing::Turn turn{.update = update_, .lap = lap_, .laps = options_.micro_batches};
+  for (int shard = 0; shard < shards_->count(); ++shard) {
+    const StageLayout& layout = shards_->layouts[shard];
+    if (layout.sum_bytes == 0) continue;
+    RZ_ASSIGN_OR_RETURN(std::byte* const sum, ring_->TakeSum(shard, turn));
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      const FlatShards::Place place = shards_->places[i];
+      const bool adds = place.shard == shard && gradients[i] != nullptr &&
+                        layout.parameters[place.parameter].trainable;
+      if (adds) AddContribution(layout, place.parameter, gradients[i], sum);
+    }
+    RZ_RETURN_IF_ERROR(ring_->PassSum(shard, turn));
+  }
+  ++lap_;
+  return absl::OkStatus();
+}
+
+absl::Status ShardedOptimizer::Step() {
+  if (!ready()) {
+    return FailedPrecondition("update ", update_, " has ", lap_, " of ", options_.micro_batches,
+                              " micro-batches");
+  }
+  const double divisor = static_cast<double>(ring_->workers()) * options_.micro_batches;
+  const std::byte* sum = nullptr;
+  if (mine().sum_bytes > 0) {
+    RZ_ASSIGN_OR_RETURN(sum, ring_->TakeCompleteSum(update_));
+  }
+  if (options_.optimizer.max_norm > 0) {
+    RZ_ASSIGN_OR_RETURN(norm_, Norm(sum, divisor));
+  }
+  if (sum != nullptr) {
+    std::byte* const made = ring_->Version(update_ + 1);
+    RunBlocks({.iteration = update_,
+               .divisor = divisor,
+               .clip = ClipFactor(norm_, options_.optimizer.max_norm),
+               .theta = ring_->Version(update_),
+               .sum = sum,
+               .scratch = scratch_ ? scratch_.data() : nullptr},
+              made);
+    Show(self().value, made);
+  }
+  ++update_;
+  lap_ = 0;
+  return ring_->Spread(update_, [this](int shard, const std::byte* from) { Show(shard, from); });
+}
+
+absl::StatusOr<double> ShardedOptimizer::Norm(const std::byte* sum, double divisor) {
+  std::vector<double> mine_squares;
+  if (sum != nullptr) {
+    SumSquares squares(mine(), sum, nullptr);
+    while (squares.Step()) {
+    }
+    mine_squares = squares.values();
+  }
+  RZ_ASSIGN_OR_RETURN(const std::vector<std::vector<double>> shards,
+                      ring_->SpreadSquares(mine_squares, update_));
+  std::vector<double> all;  // in the order of the model, whatever the cut is
+  for (const FlatShards::Place place : shards_->places) {
+    const ParameterSpec& spec = shards_->layouts[place.shard].parameters[place.parameter];
+    if (spec.trainable) all.push_back(shards[place.shard][spec.sum_index]);
+  }
+  return NormOf({all}, divisor);
+}
+
+void ShardedOptimizer::RunBlocks(const UpdateInput& input, std::byte* out) {
+  optimizer_->Begin(input);
+  const std::vector<UpdateBlock>& blocks = optimizer_->blocks();
+  const size_t threads = pools_.size();
+  for (size_t begin = 0, end = 0; begin < blocks.size(); begin = end) {
+    while (end < blocks.size() && blocks[end].round == blocks[begin].round) ++end;
+    if (threads == 0 || end - begin == 1) {
+      for (size_t i = begin; i < end; ++i) optimizer_->Block(blocks[i], input, out);
+      continue;
+    }
+    std::latch done(static_cast<std::ptrdiff_t>(threads));
+    for (size_t thread = 0; thread < threads; ++thread) {
+      pools_[thread]->Add([&, thread, begin, end] {
+        for (size_t i = begin + thread; i < end; i += threads) {
+          optimizer_->Block(blocks[i], input, out);
+        }
+        done.count_down();
+      });
+    }
+    done.wait();
+  }
+}
+
+double ShardedOptimizer::rate() const {
+  const OptimizerOptions& options = options_.optimizer;
+  return RateAt(options.curve, options.learning_rate, update_).rate;
+}
+
+void ShardedOptimizer::VisitStates(const std::function<void(const NamedState&)>& visit) const {
+  for (const StateSpec& spec : StateLayout::Make(options_.optimizer, mine()).specs) {
+    const StageOptimizer::ParameterState state = optimizer_->state(spec.parameter);
+    const auto step = static_cast<float>(state.updates);
+    const std::string& name = mine().parameters[spec.parameter].name;
+    switch (spec.kind) {
+      case StateSpec::Kind::kStep: visit({name, spec.name, {&step, 1}}); break;
+      case StateSpec::Kind::kFirst: visit({name, spec.name, state.first}); break;
+      case StateSpec::Kind::kSecond: visit({name, spec.name, state.second}); break;
+    }
+  }
+}
+
+}  // namespace ringzero
