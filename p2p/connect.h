@@ -37,8 +37,8 @@ absl::StatusOr<ChosenTransport> ChooseTransport(TransportChoice asked,
                                                 MemoryKind memory = MemoryKind::kHost);
 
 // How many neighbouring workers may lend each other memory, host by host (PlanRequest::hosts): {4, 4}.
-// Empty: what is chosen lets none do so. `hosts`: as in JobSeat; workers of a host that are no neighbours
-// count as of two hosts. Errors of ChooseTransport.
+// Empty: what is chosen lets none do so. `hosts`: as in JobSeat; workers of a host that are no
+// neighbours count as of two hosts. Errors of ChooseTransport.
 absl::StatusOr<std::vector<int>> WorkersThatShare(TransportChoice asked,
                                                   std::vector<std::string> hosts, int workers);
 

@@ -36,9 +36,9 @@ namespace ringzero {
 //   RZ_RETURN_IF_ERROR(stamp.Check(StampOf(Version(5))));                   // a reader, before and after
 //
 // Borrowers are not counted: the plan proves that a block is written only when no worker reads it
-// (sharding/check/wait_graph.h). Were the proof wrong, training would go on with wrong numbers. A stamp makes
-// that an error. It is a second net: on processors that reorder more than x86 does it may miss an
-// overlap. Thread-safe.
+// (sharding/check/wait_graph.h). Were the proof wrong, training would go on with wrong numbers. A
+// stamp makes that an error. It is a second net: on processors that reorder more than x86 does it
+// may miss an overlap. Thread-safe.
 class Stamp {
  public:
   static constexpr int64_t kBeingWritten = -1;

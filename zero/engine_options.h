@@ -50,7 +50,8 @@ struct Beginning {
   // Fills the optimizer's state after update f - 1, in StateLayout (zero/optimizer/optimizer.h).
   std::function<absl::Status(StageId, std::byte* state)> state;
   // Fills what iteration f reads besides θ_f, as it travels: θ_{f-1}, or the predictions p_f and
-  // p_{f+1} (FirstVersions in sharding/rules/schedule.h). A rule or a warm-up without either never calls it.
+  // p_{f+1} (FirstVersions in sharding/rules/schedule.h). A rule or a warm-up without either never
+  // calls it.
   std::function<absl::Status(StageId, Version label, std::byte* values)> version;
   double norm = 0;  // the gradient norm of iteration f - 1: Clipping::kPrevious clips by it
   std::optional<LossScale::History> loss_scale;  // where overflows are skipped

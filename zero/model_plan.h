@@ -53,14 +53,15 @@ struct PlanRequest {
   std::vector<int> boundaries;  // first layer of each stage, when given by hand (stages must agree)
   enum class Balance { kCost, kBytes } balance = Balance::kCost;
   int micro_batch = 1;  // samples; costs are per micro-batch
-  // Samples of an epoch, if its last, incomplete batch is trained on (sharding/rules/schedule.h); 0: every
-  // micro-batch is full.
+  // Samples of an epoch, if its last, incomplete batch is trained on (sharding/rules/schedule.h);
+  // 0: every micro-batch is full.
   int64_t epoch_samples = 0;
   int window = 0;  // 0: chosen
-  // How many neighbouring workers share memory (shm, local), host by host (Plan::hosts). Where all do and
-  // lend nothing, a chosen window is as large as the step needs (sharding/study/simulate.h).
+  // How many neighbouring workers share memory (shm, local), host by host (Plan::hosts). Where all
+  // do and lend nothing, a chosen window is as large as the step needs (sharding/study/simulate.h).
   std::vector<int> hosts;
-  // And lend it (sharding/program/loans.h). Payload that has checksums, or is to be damaged, is not lent.
+  // And lend it (sharding/program/loans.h). Payload that has checksums, or is to be damaged, is not
+  // lent.
   bool lends = true;
   int pending = 1;
   bool stagger = false;

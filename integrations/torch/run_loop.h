@@ -43,9 +43,10 @@ namespace ringzero {
 // micro-batch l·N + w of an update is worker w's l-th. Step averages the gradients of all of these
 // micro-batches, clips by their norm if there is a max_norm, and leaves the same new values on
 // every worker. The bits are those of one process with all micro-batches
-// (zero/optimizer/sharded_optimizer.h). Each worker has the optimizer state of its shard alone. A shard has
-// whole parameters, so shards can be of unequal size (zero/optimizer/shard_ring.h). Buffers (running
-// statistics) stay each worker's own. Used by one thread. After an error it can only be ended.
+// (zero/optimizer/sharded_optimizer.h). Each worker has the optimizer state of its shard alone. A
+// shard has whole parameters, so shards can be of unequal size (zero/optimizer/shard_ring.h).
+// Buffers (running statistics) stay each worker's own. Used by one thread. After an error it can
+// only be ended.
 class TorchShardedOptimizer {
  public:
   // `parameters`, as ParametersOf(*model) gives them: dense fp32 tensors of the CPU without memory

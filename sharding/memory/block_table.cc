@@ -22,9 +22,9 @@ namespace ringzero {
 namespace {
 
 // Blocks that differ in their index alone and take turns. What comes into block i need not always be of
-// the same stage: where 12 messages of a lap take turns in 8 blocks, block 0 gets what block 4 got before.
-// If the messages of all parts of a program are multiples of g, a message has the same index modulo g in
-// each part.
+// the same stage: where 12 messages of a lap take turns in 8 blocks, block 0 gets what block 4 got
+// before. If the messages of all parts of a program are multiples of g, a message has the same
+// index modulo g in each part.
 class Family {
  public:
   explicit Family(int count) : classes_(count), bytes_(static_cast<size_t>(count)) {}

@@ -44,7 +44,8 @@ Instruction ReturnOfCopy(OpKind kind, const Op& loan, const Use& use) {
   return Instruction(word, Uses{use});
 }
 
-// The words for copies that lie where they came to the host: of each right behind its last use here. So both ends of a channel have them in one order.
+// The words for copies that lie where they came to the host: of each right behind its last use
+// here. So both ends of a channel have them in one order.
 class CopyReturns {
  public:
   CopyReturns(const Loans& loans, WorkerId self) : loans_(loans), self_(self) {}

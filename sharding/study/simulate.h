@@ -3,8 +3,9 @@
 //   RZ_ASSIGN_OR_RETURN(Simulation run, Simulate(plan, {.latency_ticks = 1}));
 //   run.makespan_ticks;  run.workers[2].waits.update;  run.peak_activations;
 //
-// Event-driven over the links that the engine executes. A tick is the unit of the stages' costs. Adds and updates never wait for a thread; with `cores`, all that
-// computes shares these. Pure and deterministic.
+// Event-driven over the links that the engine executes. A tick is the unit of the stages' costs.
+// Adds and updates never wait for a thread; with `cores`, all that computes shares these. Pure and
+// deterministic.
 #ifndef RINGZERO_SHARDING_STUDY_SIMULATE_H_
 #define RINGZERO_SHARDING_STUDY_SIMULATE_H_
 

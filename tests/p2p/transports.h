@@ -45,8 +45,8 @@ MakeTransports UcxTransports();
 MakeTransports UcxTcpTransports();
 // Over UCX, as between hosts that the loopback interface leads to.
 MakeTransports UcxHostsTransports();
-// As on so many hosts, with an equal run of workers on each: those share memory, and meet the others over
-// UCX.
+// As on so many hosts, with an equal run of workers on each: those share memory, and meet the
+// others over UCX.
 MakeTransports MixedTransports(int hosts);
 // Over NCCL, words over local transports: worker w has GPU w, in memory that the host can read, and
 // all pairs have a lane.

@@ -81,7 +81,8 @@ PlanShape WithRule(PlanShape shape, const RuleShape& rule);
 // statistics, and `masters` with pending).
 std::vector<PlanShape> PairwiseShapes();
 
-// RINGZERO_TEST_FULL: all combinations. Under a sanitizer a sample: the code is the same for all of them.
+// RINGZERO_TEST_FULL: all combinations. Under a sanitizer a sample: the code is the same for all of
+// them.
 bool FullTier();
 
 // Checks what happened, by the clock and by contents alone: every version was there when it was

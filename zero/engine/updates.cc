@@ -208,8 +208,8 @@ void Updates::Start(int64_t number) {
 void Updates::StartKeep(int64_t number) {
   const Instruction op = parts_.executor.OpOf(number);
   const bool gradient = op.copy == Copy::kGradient;
-  // The update that takes the sum, or changes the state, waits for this (sharding/program/link.h): both are
-  // read without the lock.
+  // The update that takes the sum, or changes the state, waits for this (sharding/program/link.h):
+  // both are read without the lock.
   const std::byte* sum = gradient ? parts_.sums.Read(op) : nullptr;
   const StageOptimizer* optimizer = gradient ? nullptr : &parts_.owned.optimizer(op.stage);
   const double divisor = parts_.norms.SumDivisor(Iteration(op.iteration.value - 1));

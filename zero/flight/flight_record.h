@@ -90,11 +90,11 @@ struct FlightBlame {
   std::string text;  // lines for a person
 };
 
-// The chain of questions that a worker asks after wait_timeout (zero/flight/blame.h), asked of records of
-// one run, ascending by worker; at least one. Only records of one moment are compared: those of the
-// end if the run failed, else the newest. Without a failure only a worker that is at one thing for
-// more than 5 s, and for more than twice as long as at anything before, begins a chain. A pure
-// function (zero/flight/flight_blame.cc).
+// The chain of questions that a worker asks after wait_timeout (zero/flight/blame.h), asked of
+// records of one run, ascending by worker; at least one. Only records of one moment are compared:
+// those of the end if the run failed, else the newest. Without a failure only a worker that is at
+// one thing for more than 5 s, and for more than twice as long as at anything before, begins a
+// chain. A pure function (zero/flight/flight_blame.cc).
 FlightBlame BlameFlights(std::span<const FlightRecord> records);
 
 }  // namespace ringzero

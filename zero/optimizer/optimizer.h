@@ -9,9 +9,9 @@
 //
 // g = sum / (N·K · the loss's scale) · clip in fp32, one division and one product. Where what
 // travels is not fp32, θ and `out` are masters, and the version that travels is written in the same
-// pass. What a value becomes is the update's (parameter_update.h): formulas and their order of operations
-// are torch.optim's, within 1 ulp a step. The rate of an iteration is that of its number on the
-// curve (rate_curve.h), so a restart needs no more. A parameter whose bit in the sum's trailer is
+// pass. What a value becomes is the update's (parameter_update.h): formulas and their order of
+// operations are torch.optim's, within 1 ulp a step. The rate of an iteration is that of its number
+// on the curve (rate_curve.h), so a restart needs no more. A parameter whose bit in the sum's trailer is
 // not set had no gradient in the whole iteration: its values are carried over and its state stays
 // (no decay, no momentum, no count), as in PyTorch.
 #ifndef RINGZERO_ZERO_OPTIMIZER_OPTIMIZER_H_
