@@ -33,6 +33,12 @@
 
 namespace ringzero {
 
+// Whether a block, which is not empty, is all within `memory`.
+inline bool LiesIn(std::span<const std::byte> block, std::span<const std::byte> memory) {
+  return !block.empty() && block.data() >= memory.data() &&
+         block.data() + block.size() <= memory.data() + memory.size();
+}
+
 class Arena : public std::enable_shared_from_this<Arena> {
  public:
   static std::shared_ptr<Arena> Create(WorkerId owner, MemoryUse use, Mapping data) {
@@ -43,11 +49,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
   absl::StatusOr<Buffer> Allocate(size_t bytes);
 
   std::span<std::byte> memory() const { return {data_.data(), data_.bytes()}; }
-  bool Contains(std::span<const std::byte> block) const {
-    const std::span<std::byte> all = memory();
-    return !block.empty() && block.data() >= all.data() &&
-           block.data() + block.size() <= all.data() + all.size();
-  }
+  bool Contains(std::span<const std::byte> block) const { return LiesIn(block, memory()); }
   MemoryUse use() const { return use_; }
   MappedMemory Mapped() { return {memory(), shared_from_this()}; }
 

@@ -108,6 +108,10 @@ bool IsCompute(OpKind kind);
 constexpr bool IsMessage(OpKind kind) { return kind == OpKind::kSend || kind == OpKind::kReceive; }
 // True for channels whose messages are a stage's parameters.
 bool CarriesParameters(Channel channel);
+// True for those whose messages are the sum of a stage on its way to its owner.
+constexpr bool CarriesSums(Channel channel) {
+  return channel == Channel::kSum || channel == Channel::kRetire;
+}
 
 // True for words that bring back what was lent.
 constexpr bool BringsBack(Channel channel) {

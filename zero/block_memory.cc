@@ -53,12 +53,15 @@ MemoryUse UseOf(Access access) {
 absl::StatusOr<LentMemory::Place> LentMemory::PlaceOf(const LentBlock& lent) {
   std::map<MemoryBlock, Place>& places = places_[lent.home];
   if (places.empty()) {
-    // As it is allocated: what is lent of the other blocks comes first among them.
+    // As it is allocated: what is lent of the other blocks comes first among them. On one host nothing
+    // is.
     std::vector<OwnBlock> table = StateBlocks(plan_, lent.home, {});
-    RZ_ASSIGN_OR_RETURN(const std::vector<OwnBlock> others,
-                        MessageBlocks(plan_, lent.home, /*metrics_count=*/1));
-    std::ranges::copy_if(others, std::back_inserter(table),
-                         [](const OwnBlock& own) { return IsLent(own.access); });
+    if (plan_.hosts.size() > 1) {
+      RZ_ASSIGN_OR_RETURN(const std::vector<OwnBlock> others,
+                          MessageBlocks(plan_, lent.home, /*metrics_count=*/1));
+      std::ranges::copy_if(others, std::back_inserter(table),
+                           [](const OwnBlock& own) { return IsLent(own.access); });
+    }
     std::map<MemoryUse, size_t> used;
     for (const OwnBlock& own : table) {
       if (own.access == Access::kPrivate) continue;

@@ -55,7 +55,6 @@ void MakeComputeThreads(int threads) {
 
 bool NeedsTransport(const Plan& plan) { return plan.workers > 1 && plan.exchange; }
 
-// At the start of each process.
 // In a job from outside: worker 0 verifies, and tells the proof.
 absl::StatusOr<PlannedModel> PlanOnce(const JobSeat& seat, const ModelDescription& model,
                                       PlanRequest request) {
@@ -74,6 +73,7 @@ absl::StatusOr<PlannedModel> PlanOnce(const JobSeat& seat, const ModelDescriptio
   return planned;
 }
 
+// At the start of each process.
 absl::StatusOr<PlannedRun> MakePlan(const RunWorkersOptions& options, const MakeRun& plan,
                                     WorkerId self) {
   if (options.on_start) options.on_start(self);

@@ -420,11 +420,8 @@ MappedMemory ShmPort::MemoryOf(WorkerId owner, MemoryUse use) const {
 
 bool ShmPort::Maps(std::span<const std::byte> block) const {
   const std::lock_guard<std::mutex> lock(views_mutex_);
-  return std::ranges::any_of(views_, [&](const auto& view) {
-    const std::span<std::byte> memory = view.second.bytes;
-    return block.data() >= memory.data() && block.size() <= memory.size() &&
-           block.data() <= memory.data() + (memory.size() - block.size());
-  });
+  return std::ranges::any_of(views_,
+                             [&](const auto& view) { return LiesIn(block, view.second.bytes); });
 }
 
 namespace {

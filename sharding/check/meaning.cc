@@ -580,8 +580,7 @@ class SymbolicRun {
     if (op_->channel == Channel::kReturn) return GiveBack(place);
     if (op_->channel == Channel::kReturnCopy) return GiveBackCopy();
     // What goes to the next host is not used any more on this one.
-    const bool sums = op_->channel == Channel::kSum || op_->channel == Channel::kRetire;
-    if (sums && !op_->loan) used_[place] = op_->iteration;
+    if (CarriesSums(op_->channel) && !op_->loan) used_[place] = op_->iteration;
     Touch(place, false);
     return symbol.of == Of::kNothing ? Wrong("there is nothing yet to send") : absl::OkStatus();
   }

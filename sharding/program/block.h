@@ -35,7 +35,7 @@ enum class BlockKind : uint8_t {
   kKept,  // K.grad.s, K.opt.s: sum and state for a collection; index: rank of the version mod 2
   // Sums, gradients and what the computing leaves.
   kBegun,            // B: a sum that begins here; index: its number mod the slots
-  kSum,              // S.s: the sum of a lone worker, and of worker 0 where it lends it
+  kSum,              // S.s: the sum of a lone worker, and of a host's first worker, which lends it
   kFinished,         // Z.s: a complete sum where everybody has all (stage 0 of ZeRO)
   kGradient,         // G: of a backward, until it is added; index: its number mod (pending + 1)
   kBatchStatistics,  // bs.s: of one micro-batch; index: its number mod 2

@@ -12,10 +12,6 @@ namespace {
 
 MemoryBlock SumOf(StageId j) { return {.kind = BlockKind::kSum, .stage = j}; }
 
-bool CarriesSums(Channel channel) {
-  return channel == Channel::kSum || channel == Channel::kRetire;
-}
-
 bool BeginsSum(const Instruction& op) {
   return op.kind == OpKind::kAdd && op.uses[1].how == How::kWrite;
 }
@@ -32,7 +28,7 @@ Instruction ReturnOf(OpKind kind, StageId j, int t, WorkerId peer, const Use& us
   return Instruction(word, Uses{use});
 }
 
-// That which brings back what `loan` was of.
+// The word that brings back the copy of `loan`.
 Instruction ReturnOfCopy(OpKind kind, const Op& loan, const Use& use) {
   const Op word{.kind = kind,
                 .channel = Channel::kReturnCopy,
@@ -115,7 +111,7 @@ class CopyReturns {
 
 Loans::Loans(const Plan& plan) : plan_(plan), lends_(plan.lends()) {
   for (const int count : plan.hosts) first_.insert(first_.end(), count, std::ssize(first_));
-  first_.resize(static_cast<size_t>(plan.workers));
+  first_.resize(static_cast<size_t>(plan.workers));  // without hosts no worker shares
 }
 
 WorkerId Loans::LastBeside(WorkerId w) const {
@@ -178,8 +174,7 @@ MemoryBlock LoanWriter::NameOf(const Instruction& op, const MemoryBlock& slot) {
   // What stays longer than a stage has a name that lasts as long.
   if (op.loan) return slot.kind == BlockKind::kSlot ? NextCell(op) : slot;
   const bool is_copy = slot.kind == BlockKind::kSlot || slot.kind == BlockKind::kStageSlot;
-  if (!is_copy || !CarriesParameters(op.channel) || op.channel == Channel::kCollection) return slot;
-  if (!loans_.LendsOn(self_)) return slot;
+  if (!is_copy || !BringsHeldCopies(op.channel) || !loans_.LendsOn(self_)) return slot;
   return {.kind = BlockKind::kLent, .copy = op.copy, .stage = op.stage};
 }
 
@@ -208,7 +203,7 @@ bool LoanWriter::ReturnsSum(StageId j, int t) const {
   const bool is_last = t + 1 >= plan_.iterations;
   if (t < plan_.first_iteration || is_last) return false;
   if (LastUserOfSum(j) == loans_.FirstBeside(self_)) return false;
-  const Version next = ReadVersion(plan_, {WorkerId(0), Iteration(t + 1), Lap(0)}, j);
+  const Version next = ReadVersion(loans_.rule(), {WorkerId(0), Iteration(t + 1), Lap(0)}, j);
   return next != Version(t + 1);
 }
 

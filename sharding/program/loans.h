@@ -61,8 +61,10 @@ class Loans {
   // Whether a message in the program of `self` is a loan. Copies that are held (stages 1 and 2 of
   // ZeRO) are lent where all workers are on one host.
   bool IsLent(WorkerId self, const Op& message) const;
-  // Where it lies what the loan brings that `self` receives.
+  // Where the block lies that `self` borrows by this loan.
   LentBlock HomeOf(WorkerId self, const Op& loan) const;
+
+  const UpdateRule& rule() const { return rule_; }
 
  private:
   int workers() const { return static_cast<int>(first_.size()); }

@@ -38,16 +38,21 @@ int CountReturns(const Plan& plan) {
 TEST(LoansTest, CopiesAndSumsTakeNoSlots) {
   for (const PlanShape& shape : PairwiseShapes()) {
     const Plan plan = MakeTestPlan(shape);
-    for (const Instruction& op : OpsOf(plan)) {
-      if (!op.loan || op.kind != OpKind::kReceive) continue;
-      const BlockKind target = op.uses[0].block.kind;
-      EXPECT_NE(target, BlockKind::kSlot) << WithOperands(op);
-      EXPECT_NE(target, BlockKind::kBegun) << WithOperands(op);
+    const Loans loans(plan);
+    for (const Program& program : ProgramsOf(plan)) {
+      for (const Instruction& op : program.ops) {
+        EXPECT_EQ(op.loan, loans.IsLent(program.worker, op)) << WithOperands(op);
+        if (!op.loan || op.kind != OpKind::kReceive) continue;
+        const BlockKind target = op.uses[0].block.kind;
+        EXPECT_NE(target, BlockKind::kSlot) << WithOperands(op);
+        EXPECT_NE(target, BlockKind::kBegun) << WithOperands(op);
+      }
     }
     const std::vector<Instruction> ops = OpsOf(plan);
     const bool lends =
         std::any_of(ops.begin(), ops.end(), [](const Instruction& op) { return op.loan; });
-    EXPECT_EQ(lends, plan.lends());
+    const bool shares = shape.hosts > 0 && shape.hosts < plan.workers;
+    EXPECT_EQ(lends, shares && plan.zero_stage > 0);
   }
 }
 

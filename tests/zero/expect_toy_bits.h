@@ -40,8 +40,8 @@ inline MakeTransports TransportsOfRun(int run) {
   return run % 3 == 0 ? LocalTransports() : run % 3 == 1 ? ShmTransports() : LaneTransports();
 }
 
-// Which workers that these transports connect lend each other memory (Plan::hosts), by turns: none; all,
-// twice; those before the r-th and those from there on, as if between them were no shared memory.
+// Which workers that these transports connect lend each other memory (Plan::hosts), by turns: none; all;
+// all; and, over `local`, those of two hosts, cut at a place that moves from turn to turn.
 inline std::vector<int> HostsOfRun(const MakeTransports& transports, int run, int workers) {
   if (workers == 1) return run % 2 == 0 ? std::vector<int>() : std::vector<int>{1};
   const auto made = transports({TransportOptions()});

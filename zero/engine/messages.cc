@@ -68,7 +68,8 @@ absl::StatusOr<bool> Messages::Receive(int64_t number) {
   const MemoryBlock& target = op.uses[0].block;
   if (!IsWord(op)) {
     const uint32_t count = NextMessage(received_, op);
-    // Into the memory of a sum nothing comes before what is there has gone on.
+    // The memory of a sum keeps its stamp: other workers may still add to the sum that is there. The
+    // next sum comes only when that one has gone on.
     if (CarriesParameters(op.channel)) blocks_.StampAt(target).Set(Stamp::kBeingWritten);
     RZ_RETURN_IF_ERROR(transport.Post(
         op.peer, MessageKeyOf(op), PayloadOf(op),
@@ -106,7 +107,7 @@ void Messages::StampArrived(const Instruction& receive) {
 }
 
 void Messages::StampSent(const Instruction& send) {
-  if (send.channel != Channel::kSum && send.channel != Channel::kRetire) return;
+  if (!CarriesSums(send.channel)) return;
   const int64_t free = StampOfFreeSum(executor_.plan(), send.iteration.value + 1);
   blocks_.StampAt(send.uses[0].block).Set(free);
 }

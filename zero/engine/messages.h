@@ -56,7 +56,8 @@ class Messages {
   // That of a send has left its block.
   void Leave(int64_t op, const absl::Status& left);
   void RecordArrival(const Op& op, uint32_t count);
-  // Between hosts what others of this host borrow comes and goes as well: what its stamp says then.
+  // The stamp of a lent block into which a message from another host has come, or from which one goes
+  // there.
   void StampArrived(const Instruction& receive);
   void StampSent(const Instruction& send);
   // The part of its block that a message fills.
