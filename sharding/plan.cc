@@ -59,8 +59,8 @@ absl::Status CheckIterations(const Plan& plan) {
   if (plan.first_iteration < 0 || plan.first_iteration > plan.iterations) {
     return Wrong("first_iteration", absl::StrCat("0 to ", plan.iterations), plan.first_iteration);
   }
-  if (plan.warmup_updates < 0 || plan.warmup_updates > plan.iterations) {
-    return Wrong("warmup_updates", absl::StrCat("0 to ", plan.iterations), plan.warmup_updates);
+  if (plan.warmup_updates < 0) {
+    return Wrong("warmup_updates", "at least 0", plan.warmup_updates);
   }
   if (plan.warmup_updates > 0 && plan.rule == Rule::kDp) {
     return Wrong("warmup_updates with rule dp, which is its own warm-up,", "0",
@@ -83,21 +83,27 @@ absl::Status CheckPrediction(const Plan& plan) {
   return absl::OkStatus();
 }
 
-absl::Status CheckCollection(const Plan& plan) {
+absl::Status CheckVersions(const char* name, const std::vector<int>& versions) {
+  int last = 0;
+  for (const int version : versions) {
+    if (version <= last) return Wrong(name, "ascending and at least 1", version);
+    last = version;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckShown(const Plan& plan) {
+  RZ_RETURN_IF_ERROR(CheckVersions("evaluation.versions", plan.evaluation.versions));
   const CollectionPlan& collection = plan.collection;
   if (collection.every < 0) return Wrong("collection.every", "at least 0", collection.every);
   if (collection.worker.value < 0 || collection.worker.value >= plan.workers) {
     return Wrong("collection.worker", absl::StrCat("0 to ", plan.workers - 1),
                  collection.worker.value);
   }
-  int last = 0;
-  for (const int version : collection.versions) {
-    if (version <= last) {
-      return Wrong("collection.versions", "ascending and at least 1", version);
-    }
-    last = version;
+  if (plan.requests && !plan.exchange) {
+    return absl::InvalidArgumentError("plan: requests travel with the losses: they need exchange");
   }
-  return absl::OkStatus();
+  return CheckVersions("collection.versions", collection.versions);
 }
 
 }  // namespace
@@ -184,7 +190,7 @@ absl::Status CheckPlan(const Plan& plan) {
     return absl::InvalidArgumentError(
         "plan: predict takes every update for made, but an overflow is skipped");
   }
-  RZ_RETURN_IF_ERROR(CheckCollection(plan));
+  RZ_RETURN_IF_ERROR(CheckShown(plan));
   int64_t cost = 0;
   for (int j = 0; j < plan.stage_count(); ++j) {
     RZ_RETURN_IF_ERROR(CheckStage(plan, j));
@@ -210,6 +216,15 @@ std::string PlanToString(const Plan& plan) {
     absl::StrAppend(&text, " first_iteration ", plan.first_iteration);
   }
   if (plan.warmup_updates > 0) absl::StrAppend(&text, " warmup_updates ", plan.warmup_updates);
+  if (!plan.evaluation.versions.empty()) {
+    absl::StrAppend(&text, " evaluate_versions ", plan.evaluation.versions.size(), " ",
+                    absl::StrJoin(plan.evaluation.versions, " "));
+  }
+  for (const auto& [key, value] : {std::pair("requests", plan.requests),
+                                   std::pair("collect_on_request", plan.collection.on_request),
+                                   std::pair("parameters_only", plan.collection.parameters_only)}) {
+    if (value) absl::StrAppend(&text, " ", key, " 1");
+  }
   if (!plan.hosts.empty()) {
     absl::StrAppend(&text, " hosts ", plan.hosts.size(), " ", absl::StrJoin(plan.hosts, " "));
   }
@@ -256,9 +271,13 @@ class LineReader {
     return *this;
   }
   bool more() { return !(in_ >> std::ws).eof(); }
-  // Whether `key` comes next.
+  template <typename Value>
+  void ReadIfNext(const char* key, Value* value) {
+    if (Next(key)) Read(key, value);
+  }
+  // Whether `key` comes next, and all before it was right.
   bool Next(const char* key) {
-    if (!more()) return false;
+    if (!wrong_.empty() || !more()) return false;
     const std::streampos here = in_.tellg();
     std::string word;
     const bool next = in_ >> word && word == key;
@@ -299,14 +318,16 @@ absl::StatusOr<Plan> ParsePlan(const std::string& text) {
   head.Read("collect_every", &plan.collection.every);
   head.Read("collector", &plan.collection.worker.value);
   head.ReadList("collect_versions", &plan.collection.versions);
-  if (head.wrong().empty() && head.Next("first_iteration")) {
-    head.Read("first_iteration", &plan.first_iteration);
+  head.ReadIfNext("first_iteration", &plan.first_iteration);
+  head.ReadIfNext("warmup_updates", &plan.warmup_updates);
+  if (head.Next("evaluate_versions")) {
+    head.ReadList("evaluate_versions", &plan.evaluation.versions);
   }
-  if (head.wrong().empty() && head.Next("warmup_updates")) {
-    head.Read("warmup_updates", &plan.warmup_updates);
-  }
-  if (head.wrong().empty() && head.Next("hosts")) head.ReadList("hosts", &plan.hosts);
-  if (head.wrong().empty() && head.Next("epoch_samples")) {
+  head.ReadIfNext("requests", &plan.requests);
+  head.ReadIfNext("collect_on_request", &plan.collection.on_request);
+  head.ReadIfNext("parameters_only", &plan.collection.parameters_only);
+  if (head.Next("hosts")) head.ReadList("hosts", &plan.hosts);
+  if (head.Next("epoch_samples")) {
     head.Read("epoch_samples", &plan.samples.per_epoch);
     head.Read("micro_batch", &plan.samples.micro_batch);
   }

@@ -61,17 +61,22 @@ struct StagePlan {
 
 // Forward-only laps at chosen versions.
 struct EvaluationPlan {
-  int every = 0;  // evaluate θ_e for every e = every, 2·every, … (and at the end); 0: never
-  int laps = 0;   // one evaluation micro-batch per worker and lap
+  int every = 0;              // θ_every, θ_{2·every}, … and the last version; 0: none of these
+  int laps = 0;               // one evaluation micro-batch per worker and lap
+  std::vector<int> versions;  // and these, which were asked for (requests.h): ascending
 };
 
 // Versions that one worker is shown whole, stage by stage: parameters, the averaged gradients of
 // the update that made them, and the optimizer's state after it. The last version's parameters are
 // collected by worker 0 in any case.
 struct CollectionPlan {
-  int every = 0;              // θ_every, θ_{2·every}, …; 0: none of these
-  std::vector<int> versions;  // and these: ascending, at least 1
-  WorkerId worker{0};         // who is shown them
+  int every = 0;                 // θ_every, θ_{2·every}, …; 0: none of these
+  std::vector<int> versions;     // and these: ascending, at least 1
+  WorkerId worker{0};            // who is shown them
+  bool on_request = false;       // others may be asked for while the run goes on (Plan::requests)
+  bool parameters_only = false;  // neither gradients nor states
+
+  bool any() const { return every > 0 || !versions.empty() || on_request; }
 };
 
 // How many samples an epoch has, where its last, incomplete batch is trained on (schedule.h).
@@ -112,6 +117,9 @@ struct Plan {
   bool skip_overflows = false;
   EvaluationPlan evaluation;
   CollectionPlan collection;
+  // Worker 0 may ask while the run goes on that it ends early, that a version is evaluated, or that
+  // one is collected (program/requests.h).
+  bool requests = false;
   SamplePlan samples;
   // How many workers each host has, in order: those of a host map each other's memory (shm, local) and
   // may lend it. {4, 4}: workers 0 to 3 are on one host, 4 to 7 on another. Empty: no worker lends.
@@ -141,9 +149,7 @@ struct Plan {
   bool updates_in_place() const { return rule == Rule::kDp || predict; }
   // Two versions of masters are alive, as of what travels: where masters are apart, only because
   // a collection may still read the one that the next update would overwrite.
-  bool has_two_masters() const {
-    return !updates_in_place() && (collection.every > 0 || !collection.versions.empty());
-  }
+  bool has_two_masters() const { return !updates_in_place() && collection.any(); }
   // Workers of one host lend copies and sums, and do not copy them (loans.h). A sum that all workers
   // update from is not lent.
   bool lends() const {

@@ -39,6 +39,7 @@ class Engine::Impl {
   std::optional<StageId> NonfiniteStage(Iteration t) const;
   double LossScaleOf(Iteration t) const;
   absl::Status status() const;
+  int iterations() const;
   EngineStats stats() const;
   std::string DebugString() const;
 
@@ -179,7 +180,13 @@ absl::StatusOr<EvaluationCopy> Engine::BeginEvaluation(StageId stage) {
 absl::Status Engine::EndEvaluation(StageId stage) { return impl_->gate().EndEvaluation(stage); }
 absl::StatusOr<CollectedPart> Engine::Collect() { return impl_->gate().Collect(); }
 absl::Status Engine::EndCollect() { return impl_->gate().EndCollect(); }
+absl::StatusOr<Version> Engine::Ask(Request request) {
+  return impl_->gate().Ask({.ends = request == Request::kEnd,
+                            .evaluates = request == Request::kEvaluation,
+                            .collects = request == Request::kCollection});
+}
 absl::Status Engine::Finish() { return impl_->Finish(); }
+int Engine::iterations() const { return impl_->iterations(); }
 void Engine::Abort(const absl::Status& why) { impl_->Abort(why); }
 double Engine::GradientSquares(Iteration t) const { return impl_->GradientSquares(t); }
 std::optional<StageId> Engine::NonfiniteStage(Iteration t) const {
@@ -326,7 +333,8 @@ absl::Status Engine::Impl::Finish() {
   Lock lock = executor_.Hold();
   ProgramState& program = executor_.guarded().program;
   ComputingSide& computing = executor_.guarded().computing;
-  if (executor_.guarded().error.ok() && !computing.next.empty()) {
+  RZ_RETURN_IF_ERROR(gate_.WaitForNext(lock));
+  if (!computing.next.empty()) {
     const Op& next = executor_.OpOf(computing.next.front());
     return FailedPrecondition("finished before the program: \"", ToString(next),
                               "\" is still to be computed");
@@ -385,6 +393,11 @@ double Engine::Impl::LossScaleOf(Iteration t) const {
 absl::Status Engine::Impl::status() const {
   const Lock lock = executor_.Hold();
   return executor_.guarded().error;
+}
+
+int Engine::Impl::iterations() const {
+  const Lock lock = executor_.Hold();
+  return executor_.plan_so_far().iterations;
 }
 
 EngineStats Engine::Impl::stats() const {

@@ -64,6 +64,9 @@ struct EvaluationCopy {
   SharedBuffer statistics;  // empty: the stage has none, or they are still the run's first ones
 };
 
+// What worker 0 may ask for while the run goes on.
+enum class Request { kEnd, kEvaluation, kCollection };
+
 // What a collection shows next: one part of one stage.
 struct CollectedPart {
   enum class Kind {
@@ -134,6 +137,16 @@ class Engine {
   // FailedPrecondition if the program expects something else.
   absl::StatusOr<CollectedPart> Collect();
   absl::Status EndCollect();
+
+  // At worker 0, in a plan with requests: asks that the run ends early, or that a version is evaluated
+  // or collected. Returns the version that it is about, a few iterations ahead: all workers hear of it
+  // before they come there, and their NextLap says it. An end later than the plan's own changes
+  // nothing. It is verified first, which takes as long as for a new plan of five iterations.
+  // FailedPrecondition: not worker 0, the plan has no requests, no laps of evaluation or no collections
+  // on request, or the run ends before that version; and what Verify says. The run goes on.
+  absl::StatusOr<Version> Ask(Request request);
+  // How many the run has, as far as this worker knows: Ask may make it shorter. Thread-safe.
+  int iterations() const;
 
   // Waits until this worker's program is done, then says goodbye. With gradient_norms worker 0
   // waits for the others' last squares, too.

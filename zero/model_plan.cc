@@ -103,6 +103,7 @@ Plan WithoutStages(const PlanRequest& request) {
             .skip_overflows = request.precision.skip_overflows,
             .evaluation = request.evaluation,
             .collection = request.collection,
+            .requests = request.requests,
             .hosts = request.lends ? request.hosts : std::vector<int>()};
   if (request.epoch_samples != 0) {
     plan.samples = {.per_epoch = request.epoch_samples, .micro_batch = request.micro_batch};
@@ -152,7 +153,7 @@ absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const Plan
   PlannedModel planned{.precision = request.precision};
   planned.plan = WithoutStages(request);
   Plan& plan = planned.plan;
-  const bool collects = request.collection.every > 0 || !request.collection.versions.empty();
+  const bool collects = request.collection.any() && !request.collection.parameters_only;
   RZ_ASSIGN_OR_RETURN(plan.stages, PartitionLayers(infos, options));
   for (StagePlan& stage : plan.stages) {
     planned.layouts.push_back(LayoutOf(model, stage, request.precision));

@@ -70,6 +70,7 @@ struct PlanRequest {
   int iterations = 1;
   EvaluationPlan evaluation;
   CollectionPlan collection;
+  bool requests = false;           // as in Plan
   std::optional<PlanProof> proof;  // of an equal plan, which then need not be verified again
   OptimizerOptions optimizer;      // for the size of the states that a collection shows
   Precision precision;             // parameters travel in the type that computes

@@ -142,15 +142,16 @@ void BindWorker(py::module_& m) {
   py::class_<LapTask>(m, "Lap")
       .def_property_readonly("kind",
                              [](const LapTask& lap) { return kKinds[static_cast<int>(lap.kind)]; })
+      .def_property_readonly("iteration", [](const LapTask& lap) { return lap.iteration.value; })
       .def_readonly("micro_batch", &LapTask::micro_batch);
   py::class_<Worker>(m, "Worker", py::release_gil_before_calling_cpp_dtor())
       .def(py::init([](const Config& config, std::vector<PythonPart> parts, py::object run,
-                       py::object set_training, const RunLength& length) {
+                       py::object set_training, const RunLength& length, bool collects) {
         const PythonModel model{.run = Keep(std::move(run)),
                                 .set_training = Keep(std::move(set_training)),
                                 .parts = std::move(parts)};
         const py::gil_scoped_release released;
-        return std::make_unique<Worker>(config, model, length);
+        return std::make_unique<Worker>(config, model, length, collects);
       }))
       .def_property_readonly("self", &Worker::self)
       .def("next_lap", &Worker::NextLap, NoGil())
@@ -158,6 +159,13 @@ void BindWorker(py::module_& m) {
       .def("end_micro_batch", &Worker::EndMicroBatch, NoGil())
       .def_property_readonly("micro_steps", &Worker::micro_steps)
       .def("collect", &Collected, NoGil())
+      .def(
+          "end", [](Worker& worker) { return worker.Ask(Request::kEnd); }, NoGil())
+      .def(
+          "evaluate", [](Worker& worker) { return worker.Ask(Request::kEvaluation); }, NoGil())
+      .def(
+          "show", [](Worker& worker) { return worker.Ask(Request::kCollection); }, NoGil())
+      .def_property_readonly("iterations", &Worker::iterations)
       .def("close",
            [](Worker& worker, const py::object& error) {
              const absl::Status failure = error.is_none() ? absl::OkStatus() : StatusOf(error);

@@ -147,7 +147,7 @@ std::string InitialLine(const PythonModel& model) {
 
 }  // namespace
 
-absl::StatusOr<PlannedRun> Worker::Plan(const RunLength& length,
+absl::StatusOr<PlannedRun> Worker::Plan(const RunLength& length, bool collects,
                                         const PlanFunction& plan_model) const {
   PlannedRun run{.layers = layers_};
   RZ_ASSIGN_OR_RETURN(run.model, DescribeModel(run.layers, {}));
@@ -155,6 +155,8 @@ absl::StatusOr<PlannedRun> Worker::Plan(const RunLength& length,
   request.iterations = length.iterations;
   request.epoch_samples = length.epoch_samples;
   request.evaluation = length.evaluation;
+  request.collection = {.on_request = collects, .parameters_only = true};
+  request.requests = true;
   request.optimizer = config_.optimizer;
   RZ_ASSIGN_OR_RETURN(request.hosts, WorkersThatShare(ChoiceOf(config_.cyclic.transport),
                                                       job_.has_value() ? job_->seat.hosts
@@ -164,7 +166,7 @@ absl::StatusOr<PlannedRun> Worker::Plan(const RunLength& length,
   return run;
 }
 
-Worker::Worker(Config config, const PythonModel& model, const RunLength& length)
+Worker::Worker(Config config, const PythonModel& model, const RunLength& length, bool collects)
     : config_(std::move(config)),
       layers_(FactoriesOf(model, config_.seed)),
       signals_([this] { Abort(absl::CancelledError("interrupted by signal 2 (Interrupt)")); }) {
@@ -183,7 +185,7 @@ Worker::Worker(Config config, const PythonModel& model, const RunLength& length)
                                   {.peer_timeout = cyclic.peer_timeout, .open_tcp = OpenTcpStore}));
   options.seat = job_.has_value() ? job_->seat : JobSeat{.rendezvous = MakeLocalRendezvous()};
   worker_ = ValueOrThrow(OpenWorker::Open(std::move(options), [&](const PlanFunction& plan_model) {
-    return Plan(length, plan_model);
+    return Plan(length, collects, plan_model);
   }));
   WorkerSeat& seat = worker_->seat();
   self_ = seat.self.value;
@@ -255,6 +257,13 @@ void Worker::EndMicroBatch(std::optional<double> loss, std::optional<int64_t> sa
 void Worker::Collect(const Visitor& visit) {
   if (lap_.kind == LapTask::Kind::kCollect) ThrowIfError(ring().Collect(visit));
 }
+
+std::optional<int> Worker::Ask(Request request) {
+  if (self_ > 0) return std::nullopt;
+  return ValueOrThrow(ring().engine().Ask(request)).value;
+}
+
+int Worker::iterations() { return ring().engine().iterations(); }
 
 absl::Status Worker::Close(const absl::Status& failure) {
   const absl::Cleanup restore = [this] { signals_.Restore(); };

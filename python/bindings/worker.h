@@ -65,8 +65,8 @@ class SignalPipe {
 
 class Worker {
  public:
-  // `config`: of ConfigOf.
-  Worker(Config config, const PythonModel& model, const RunLength& length);
+  // `config`: of ConfigOf. `collects`: collections may be asked for.
+  Worker(Config config, const PythonModel& model, const RunLength& length, bool collects);
   ~Worker();  // Close, if it is not closed
 
   int self() const { return self_; }
@@ -80,6 +80,9 @@ class Worker {
   // Of training, of this worker, those without samples too.
   int64_t micro_steps() const { return micro_steps_; }
   void Collect(const Visitor& visit);  // if that is the task
+  // At worker 0, as Engine::Ask; nothing at the others.
+  std::optional<int> Ask(Request request);
+  int iterations();  // as Engine's
   // Ends the run well. With an error: ends the run at all workers with `failure`, in the words of
   // this worker. Returns what went wrong elsewhere, or OK. Again: nothing.
   absl::Status Close(const absl::Status& failure);
@@ -93,7 +96,8 @@ class Worker {
   absl::Status status();
 
  private:
-  absl::StatusOr<PlannedRun> Plan(const RunLength& length, const PlanFunction& plan_model) const;
+  absl::StatusOr<PlannedRun> Plan(const RunLength& length, bool collects,
+                                  const PlanFunction& plan_model) const;
   RingModel& ring();
   void Hear(Iteration t, LapTask::Kind kind, const std::vector<double>& metrics);
   // What waits ends with `why`. Nothing after Close.

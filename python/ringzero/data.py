@@ -9,6 +9,16 @@ from ringzero import _ringzero
 from ringzero.errors import InputError
 
 
+class _Loader(DataLoader):
+    """Ends with the run, if that ends early. Processes of the loader may be ahead of it."""
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in super().__iter__():
+            if self.batch_sampler.run_is_over():
+                return
+            yield batch
+
+
 class Data:
     """The datasets of a run, and its length. `training` and `evaluation` may be None."""
 
@@ -38,8 +48,11 @@ class Data:
     def loader(self, engine: Any, processes: int) -> DataLoader:
         """One pass is an epoch, or what is left of it."""
         self._engine = engine
-        return DataLoader(self._training, batch_sampler=self, collate_fn=self._collate,
-                          num_workers=processes)
+        return _Loader(self._training, batch_sampler=self, collate_fn=self._collate,
+                       num_workers=processes)
+
+    def run_is_over(self) -> bool:
+        return self._engine.over
 
     def __iter__(self) -> Iterator[list[int]]:
         """The numbers of each micro-batch's samples, from the worker's next micro-batch to the end

@@ -27,7 +27,8 @@ class Engine:
     gradient_clipping: Callable[[], float]
     zero_optimization_stage: Callable[[], int]
 
-    def __init__(self, model: Any, config: Any, data: Data, cut: Any, example: Any) -> None:
+    def __init__(self, model: Any, config: Any, data: Data, cut: Any, example: Any,
+                 state_dicts: bool) -> None:
         for name in Engine.__annotations__:
             setattr(self, name, getattr(config, name))
         self.data, self._cut = data, CutModel(model, cut)
@@ -35,7 +36,7 @@ class Engine:
             with torch.random.fork_rng(devices=[]), torch.no_grad():
                 parts = self._cut.trace(example)
             self._worker = _ringzero.Worker(config, parts, self._cut.run, self._cut.set_training,
-                                            data.length)
+                                            data.length, state_dicts)
         except BaseException:
             if any(each.numel() and not each.data_ptr() for each in self._cut.module.parameters()):
                 Values(self._cut.module)  # they have been taken
@@ -59,8 +60,9 @@ class Engine:
         if kind != ("train" if torch.is_grad_enabled() else "evaluate"):
             words = {"train": "evaluate() before an evaluation is due (engine.evaluation_due)",
                      "evaluate": "an evaluation is due (engine.evaluation_due): call evaluate()"}
-            over = f"a forward after the last of {self.data.length.iterations} iterations"
-            raise InputError(words.get(kind, over))
+            over = f"a forward after the last of {self.iterations} iterations"
+            due = "a state_dict is due (engine.state_dict_due): call state_dict()"
+            raise InputError(words.get(kind, due if self.state_dict_due else over))
         inputs = self._cut.inputs(args, kwargs)
         self._values.show(True)
         self._open, self._said = True, (None, None)
@@ -95,12 +97,45 @@ class Engine:
         return self._run(self._worker.next_lap)
 
     @property
+    def over(self) -> bool:
+        """Whether the last iteration is done."""
+        lap = self._next()
+        return lap.kind == "done" or lap.kind == "collect" and not self.state_dict_due
+
+    def stop(self) -> int | None:
+        """At worker 0: ends the run early, after the iteration whose number is returned. Loops go on
+        until then: that is a few iterations, so that all workers hear of it. Then the loader ends,
+        and `over` is true. Nothing at the other workers."""
+        return self._ask(self._worker.end)
+
+    def request_evaluation(self) -> int | None:
+        """At worker 0: a few iterations later, at the one returned, an evaluation is due at all
+        workers. Nothing at the other workers."""
+        return self._ask(self._worker.evaluate)
+
+    def request_state_dict(self) -> int | None:
+        """At worker 0, where initialize had state_dicts=True: a few iterations later, at the one
+        returned, state_dict_due is true there. Nothing at the other workers."""
+        return self._ask(self._worker.show)
+
+    def _ask(self, what: Callable[[], int | None]) -> int | None:
+        self._next()
+        return what()  # a refusal does not end the run
+
+    @property
+    def state_dict_due(self) -> bool:
+        """Whether state_dict() shows what request_state_dict() has asked for."""
+        lap = self._next()
+        return lap.kind == "collect" and lap.iteration < self.iterations
+
+    @property
     def evaluation_due(self) -> bool:
         return self._next().kind == "evaluate"
 
     def evaluate(self, loss_of: Callable[[Any], torch.Tensor]) -> None:
-        """One evaluation, when it is due (`evaluation.every`); by all workers. loss_of(batch) calls
-        the engine once, and gives the mean loss of a batch of evaluation_data."""
+        """One evaluation, when it is due (`evaluation.every`, request_evaluation); by all workers.
+        loss_of(batch) calls the engine once, and gives the mean loss of a batch of evaluation_data.
+        """
         for batch, samples in self.data.evaluation(self._next().micro_batch):
             with torch.no_grad():
                 self._said = (loss_of(batch).item(), samples)
@@ -108,16 +143,25 @@ class Engine:
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """At worker 0, after the last iteration: the trained parameters and running statistics, by
-        the model's names; {} at the others. All workers call it."""
+        the model's names; {} at the others. All workers call it. Or, at worker 0 alone, those that
+        request_state_dict() has asked for, when they are due."""
         if self._final is None:
+            due = self.state_dict_due
             if self._next().kind in ("train", "evaluate"):
-                raise InputError(f"{self.global_steps} of {self.data.length.iterations} iterations "
-                                 "are done: what is trained is collected after the whole run")
+                raise InputError(f"{self.global_steps} of {self.iterations} iterations are done: "
+                                 "what is trained is collected after the whole run, or when "
+                                 "request_state_dict() has asked for it")
             found = self._run(self._worker.collect)
             trained = {self._cut.names[name]: values for name, values in found}
-            self._final = {**self._cut.constants, **trained} if found else {}
-        return {**self._final, **{name: self._final[known] for name, known
-                                  in self._cut.aliases.items() if known in self._final}}
+            state = {**self._cut.constants, **trained} if found else {}
+            if due:
+                return self._with_aliases(state)
+            self._final = state
+        return self._with_aliases(self._final)
+
+    def _with_aliases(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        aliases = self._cut.aliases.items()
+        return {**state, **{name: state[known] for name, known in aliases if known in state}}
 
     def save_pretrained(self, folder: str | os.PathLike) -> None:
         """Worker 0 writes model.safetensors, and the configuration of a transformers model, for
@@ -151,7 +195,7 @@ class Engine:
                 self._fail(error)
             elif self._next().kind in ("train", "evaluate"):
                 raise self._fail(InputError(f"the script ended after {self.global_steps} of "
-                                            f"{self.data.length.iterations} iterations"))
+                                            f"{self.iterations} iterations"))
             else:
                 self.close()  # as scripts of DeepSpeed end
         except RingZeroError as failure:
@@ -183,6 +227,7 @@ class Engine:
         return error
 
     def _leave(self, error: BaseException | None = None) -> None:
+        self._iterations = self._worker.iterations
         self._process, self._open = None, False
         atexit.unregister(self._at_exit)
         try:
@@ -195,6 +240,11 @@ class Engine:
     @property
     def micro_steps(self) -> int:
         return self._worker.micro_steps
+
+    @property
+    def iterations(self) -> int:
+        """How many the run has, as far as this worker has heard: stop() makes it shorter."""
+        return self._worker.iterations if self._process else self._iterations
 
     @property
     def global_steps(self) -> int:
@@ -238,14 +288,15 @@ def initialize(args: Any = None, model: Any = None, optimizer: Any = None,
                model_parameters: Any = None, training_data: Any = None, lr_scheduler: Any = None,
                mpu: Any = None, collate_fn: Callable | None = None, config: Any = None, *,
                iterations: int | None = None, cut: Any = None, example: Any = None,
-               evaluation_data: Any = None, num_workers: int = 0, config_params: Any = None,
-               dist_init_required: Any = None) -> tuple:
+               evaluation_data: Any = None, num_workers: int = 0, state_dicts: bool = False,
+               config_params: Any = None, dist_init_required: Any = None) -> tuple:
     """(engine, optimizer, dataloader, lr_scheduler), as deepspeed.initialize.
 
     model: an nn.Module, or a list of layers. config: a dict or a file's name. iterations: updates
     of the run, unless the configuration says it. cut: before which submodules a module is cut.
     example: what the model is called with for one sample: a tensor, a tuple, or a dict of named
     arguments; else the first sample of training_data without its last part (the target).
+    state_dicts: whether request_state_dict() may be called.
     Raises InputError for what cannot be trained, with its name; WorkerLost, WaitTimeout for others.
     """
     for name, given in {"optimizer": optimizer, "lr_scheduler": lr_scheduler, "mpu": mpu}.items():
@@ -260,6 +311,6 @@ def initialize(args: Any = None, model: Any = None, optimizer: Any = None,
     known = _ringzero.Config(json.dumps(source) if isinstance(source, dict) else "", file)
     data = Data(known, training_data, evaluation_data, collate_fn, iterations)
     example = data.example() if example is None else example
-    engine = Engine(model, known, data, cut, example)
+    engine = Engine(model, known, data, cut, example, state_dicts)
     loader = None if training_data is None else data.loader(engine, num_workers)
     return engine, engine, loader, engine

@@ -67,9 +67,10 @@ class Computing {
   // Whoever collects sees parameters, sum and state of one stage after the other; worker 0 sees the
   // last version's parameters in any case.
   void Collection(int version) {
-    const bool whole = Collected(version) && worker_ == collector();
+    const bool collects = Collected(version) && worker_ == collector();
+    const bool whole = collects && !plan_.collection.parameters_only;
     const bool result = plan_.exchange && version == plan_.iterations && worker_ == 0;
-    for (int j = 0; j < plan_.stage_count() && (whole || result); ++j) {
+    for (int j = 0; j < plan_.stage_count() && (collects || result); ++j) {
       const StagePlan& stage = plan_.stages[j];
       Op op{.kind = OpKind::kCollect, .stage = StageId(j), .iteration = Iteration(version)};
       const auto add = [&](Copy part, Version label) {
@@ -242,11 +243,13 @@ bool IsOfDp(const Plan& plan, int iteration) {
 std::vector<int> RequiredEvaluations(const Plan& plan) {
   std::vector<int> versions;
   const EvaluationPlan& evaluation = plan.evaluation;
-  if (!plan.exchange || evaluation.every <= 0 || evaluation.laps <= 0) return versions;
-  for (int v = evaluation.every; v < plan.iterations; v += evaluation.every) {
-    if (v >= plan.first_iteration) versions.push_back(v);
+  for (int v = plan.first_iteration; v <= plan.iterations && plan.exchange; ++v) {
+    const bool due =
+        evaluation.every > 0 && (v == plan.iterations || (v > 0 && v % evaluation.every == 0));
+    const bool asked = std::find(evaluation.versions.begin(), evaluation.versions.end(), v) !=
+                       evaluation.versions.end();
+    if (evaluation.laps > 0 && (due || asked)) versions.push_back(v);
   }
-  versions.push_back(plan.iterations);
   return versions;
 }
 

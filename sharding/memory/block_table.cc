@@ -16,6 +16,7 @@
 #include "sharding/program/loans.h"
 #include "sharding/program/operands.h"
 #include "sharding/program/program.h"
+#include "sharding/program/requests.h"
 #include "sharding/rules/schedule.h"
 
 namespace ringzero {
@@ -128,7 +129,7 @@ class TableWriter {
 
   // What is kept for collections: of two at once, as the program names it.
   void Kept(StageId j) {
-    const bool collects = plan_.collection.every > 0 || !plan_.collection.versions.empty();
+    const bool collects = plan_.collection.any() && !plan_.collection.parameters_only;
     if (!collects || !Trains(j) || KeepsFor(plan_, plan_.collection.worker, j) != self_) return;
     for (const auto& [part, bytes] : {std::pair(Copy::kGradient, plan_.stage(j).sum_bytes),
                                       std::pair(Copy::kState, plan_.stage(j).state_bytes)}) {
@@ -160,7 +161,7 @@ int64_t BytesFor(const Plan& plan, const Instruction& op, const MemoryBlock& blo
     case BlockKind::kStatistics:
     case BlockKind::kSnapshot: return plan.stage(op.stage).buffer_bytes;
     case BlockKind::kMetrics:
-    case BlockKind::kReport: return NumbersBytes(std::max(1, metrics_count));
+    case BlockKind::kReport: return NumbersBytes(NumbersInFold(plan, metrics_count));
     case BlockKind::kSquares: return NumbersBytes(plan.stage(block.stage).trained_parameters);
     case BlockKind::kNorm: return NumbersBytes(1);
     default: return 0;
@@ -314,7 +315,7 @@ int64_t MessageBytes(const Plan& plan, const Op& message, int metrics_count) {
     case Channel::kBuffers:
     case Channel::kSnapshots: return plan.stage(message.stage).buffer_bytes;
     case Channel::kMetrics:
-    case Channel::kReports: return NumbersBytes(std::max(1, metrics_count));
+    case Channel::kReports: return NumbersBytes(NumbersInFold(plan, metrics_count));
     case Channel::kNorms:
       return NumbersBytes(message.stage == kNoStage ? 1
                                                     : plan.stage(message.stage).trained_parameters);

@@ -24,7 +24,7 @@ class CollectionWriter {
       const StagePlan& stage = plan_.stages[j];
       ReceiveSnapshot(StageId(j));
       Part(StageId(j), Copy::kCollection, stage.parameter_bytes);
-      if (collection_.parts == Collection::Parts::kResult) continue;
+      if (collection_.parts == Collection::Parts::kParameters) continue;
       Part(StageId(j), Copy::kGradient, stage.sum_bytes);
       Part(StageId(j), Copy::kState, stage.sum_bytes > 0 ? stage.state_bytes : 0);
     }
@@ -102,11 +102,13 @@ std::vector<Collection> CollectionsOf(const Plan& plan, Version v) {
   std::vector<Collection> collections;
   if (!plan.exchange) return collections;
   if (IsCollected(plan, v)) {
-    collections.push_back({plan.collection.worker, Collection::Parts::kWhole});
+    const bool parameters = plan.collection.parameters_only;
+    collections.push_back({plan.collection.worker, parameters ? Collection::Parts::kParameters
+                                                              : Collection::Parts::kWhole});
   }
   const bool shown = !collections.empty() && plan.collection.worker.value == 0;
   if (v.value == plan.iterations && !shown) {
-    collections.push_back({WorkerId(0), Collection::Parts::kResult});
+    collections.push_back({WorkerId(0), Collection::Parts::kParameters});
   }
   return collections;
 }

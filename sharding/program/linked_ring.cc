@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "sharding/program/loans.h"
+#include "sharding/program/requests.h"
 #include "sharding/rules/schedule.h"
 
 namespace ringzero {
@@ -160,16 +161,22 @@ void FindSumMemory(LinkedRing& ring) {
   }
 }
 
-// A worker does nothing of a lap that it does not know yet (kLapsAhead). What follows the end of a
-// lap counts for the next one here, which makes it wait for longer than the engine does.
+// A worker does nothing of a lap that it does not know yet (kLapsAhead, requests.h). What follows the
+// end of a lap counts for the next one here, which makes it wait for longer than the engine does.
 void FindHorizons(const Plan& plan, LinkedRing& ring) {
   for (int w = 0; w < plan.workers; ++w) {
-    std::vector<int> ends;  // of laps
+    std::vector<int> ends;   // of laps
+    std::vector<int> folds;  // of iterations' first laps, which bring requests
     for (int i = ring.begin[w]; i < ring.begin[w + 1]; ++i) {
       const Op& op = ring.op(i);
-      const int passed = static_cast<int>(ends.size()) - kLapsAhead - 1;
+      const int laps = static_cast<int>(ends.size());
+      const int passed = laps - kLapsAhead - 1;
       if (passed >= 0 && !IsCompute(op.kind)) AddAfter(ring.ops[i], ends[passed]);
-      if (op.kind == OpKind::kEnd && op.copy == Copy::kNone) ends.push_back(i);
+      const int brought = laps / plan.laps - IterationsOfNotice(plan);
+      if (plan.requests && brought >= 0) AddAfter(ring.ops[i], folds[brought]);
+      if (op.copy != Copy::kNone) continue;
+      if (op.kind == OpKind::kEnd) ends.push_back(i);
+      if (op.kind == OpKind::kFold && op.lap.value == 0) folds.push_back(i);
     }
   }
 }

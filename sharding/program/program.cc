@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "sharding/label.h"
 #include "sharding/program/operands.h"
+#include "sharding/program/requests.h"
 #include "sharding/rules/schedule.h"
 
 namespace ringzero {
@@ -43,6 +44,7 @@ class ProgramWriter::Impl {
   Impl& operator=(const Impl&) = delete;
 
   const Plan& plan() const { return plan_; }
+  void Note(const RunRequest& request) { NoteRequest(request, plan_); }
   const std::optional<ProgramPart>& part() const { return part_; }
 
   std::vector<Instruction> Next() {
@@ -483,8 +485,8 @@ class ProgramWriter::Impl {
 
   void Update(Iteration t, StageId j) {
     const Version made(t.value + 1);
-    const bool collected =
-        IsCollected(plan_, made) && KeepsFor(plan_, plan_.collection.worker, j) == self_;
+    const bool collected = IsCollected(plan_, made) && !plan_.collection.parameters_only &&
+                           KeepsFor(plan_, plan_.collection.worker, j) == self_;
     const auto keep = [&](Copy part, const Use& what) {
       Emit({.kind = OpKind::kKeep, .copy = part, .stage = j, .iteration = Iteration(made.value)},
            {what, Writing(Role::kKept, operands_.Kept(part, j, made))});
@@ -667,7 +669,7 @@ class ProgramWriter::Impl {
     SendCopy(op);
   }
 
-  const Plan plan_;
+  Plan plan_;
   const UpdateRule rule_{plan_};
   const WorkerId self_;
   std::optional<ProgramPart> part_;
@@ -716,6 +718,8 @@ ProgramWriter::ProgramWriter(ProgramWriter&&) noexcept = default;
 ProgramWriter& ProgramWriter::operator=(ProgramWriter&&) noexcept = default;
 ProgramWriter::~ProgramWriter() = default;
 
+const Plan& ProgramWriter::plan() const { return impl_->plan(); }
+void ProgramWriter::Note(const RunRequest& request) { impl_->Note(request); }
 const std::optional<ProgramPart>& ProgramWriter::part() const { return impl_->part(); }
 std::vector<Instruction> ProgramWriter::Next() {
   return loans_ == nullptr ? impl_->Next() : loans_->Lower(impl_->Next());

@@ -27,6 +27,8 @@
 
 namespace ringzero {
 
+struct RunRequest;  // requests.h
+
 // Iterations [begin, end). Iteration T = plan.iterations is the closing one: evaluation of θ_T and
 // the collection of the result, no training.
 struct IterationRange {
@@ -78,6 +80,9 @@ class ProgramWriter {
   // The part that Next writes; nothing: the run is over.
   const std::optional<ProgramPart>& part() const;
   std::vector<Instruction> Next();
+  // What worker 0 has asked for: before any part is written that depends on it (requests.h).
+  void Note(const RunRequest& request);
+  const Plan& plan() const;  // as noted
 
  private:
   class Impl;

@@ -239,21 +239,12 @@ bool HasBackwardCopy(const Plan& plan, StageId j) {
          j.value < plan.stage_count() - plan.retain;
 }
 
-std::vector<Version> EvaluatedVersions(const Plan& plan) {
-  std::vector<Version> versions;
-  if (plan.evaluation.every <= 0 || plan.evaluation.laps <= 0 || !plan.exchange) return versions;
-  for (int v = plan.evaluation.every; v < plan.iterations; v += plan.evaluation.every) {
-    if (v >= plan.first_iteration) versions.push_back(Version(v));
-  }
-  versions.push_back(Version(plan.iterations));
-  return versions;
-}
-
 bool IsEvaluated(const Plan& plan, Version v) {
-  if (plan.evaluation.every <= 0 || plan.evaluation.laps <= 0 || !plan.exchange) return false;
-  if (v.value == plan.iterations) return true;
-  const bool among = v.value >= std::max(plan.first_iteration, 1) && v.value < plan.iterations;
-  return among && v.value % plan.evaluation.every == 0;
+  const auto& [every, laps, versions] = plan.evaluation;
+  const bool among = v.value >= plan.first_iteration && v.value <= plan.iterations;
+  if (!among || laps <= 0 || !plan.exchange) return false;
+  if (std::binary_search(versions.begin(), versions.end(), v.value)) return true;
+  return every > 0 && ((v.value > 0 && v.value % every == 0) || v.value == plan.iterations);
 }
 
 bool IsCollected(const Plan& plan, Version v) {
@@ -445,14 +436,22 @@ Plan ShortenedPlan(const Plan& plan) {
   shortened.evaluation.laps = std::min(plan.evaluation.laps, 3);
   if (plan.iterations - plan.first_iteration <= kEnough) return shortened;
   const int first = ShortenedFirst(plan), warmup = ShortenedWarmup(plan, first);
-  const int of_rule = plan.iterations - std::max(plan.first_iteration, plan.warmup_updates);
+  const int of_rule =
+      std::max(0, plan.iterations - std::max(plan.first_iteration, plan.warmup_updates));
   shortened.first_iteration = first;
   shortened.warmup_updates = warmup;
   shortened.iterations = std::max(first, warmup) + std::min(of_rule, kEnough - 1);
   // Every version collected: waits are only taken away where one is not.
-  if (plan.collection.every > 0 || !plan.collection.versions.empty()) {
+  if (plan.collection.any()) {
     shortened.collection.every = 1;
     shortened.collection.versions.clear();
+  }
+  // Versions that are given, or asked for, come alone, one behind the other and at the end.
+  const bool at_times = plan.requests || !plan.evaluation.versions.empty();
+  if (plan.evaluation.every <= 0 && at_times) {
+    shortened.iterations += 2;
+    const int last = shortened.iterations;
+    shortened.evaluation.versions = {last - 4, last - 1, last};
   }
   if (plan.evaluation.every <= 0) return shortened;
   // How closely evaluations follow each other, and the last one the one before it, is kept up to 2.

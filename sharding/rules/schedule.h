@@ -117,8 +117,8 @@ CopySource EvaluationSourceOf(const Plan& plan, WorkerId w, StageId j);
 // and so do all where copies are held).
 bool HasBackwardCopy(const Plan& plan, StageId j);
 
-// The versions to evaluate, ascending: every, 2·every, …, iterations; from the run's first version on.
-std::vector<Version> EvaluatedVersions(const Plan& plan);
+// Versions that are evaluated: every, 2·every, …, iterations, and what was asked for; from the run's
+// first version on.
 bool IsEvaluated(const Plan& plan, Version v);
 
 // Whether plan.collection.worker is shown version v whole: only versions that the run has made.
@@ -127,9 +127,9 @@ bool IsCollected(const Plan& plan, Version v);
 // What one worker is shown of a version, stage by stage and part by part.
 struct Collection {
   WorkerId worker;
-  // kWhole: parameters, running statistics, averaged gradients and optimizer state. kResult: the
-  // first two, of the last version, for worker 0.
-  enum class Parts { kWhole, kResult } parts;
+  // Parameters, running statistics, averaged gradients and optimizer state; or the first two alone,
+  // as worker 0 is shown them of the last version.
+  enum class Parts { kWhole, kParameters } parts;
 };
 
 // Who has the stage's masters, sums and states for `worker`: the owner, or itself if it has them.

@@ -217,6 +217,51 @@ def test_an_evaluation_that_is_not_due_is_refused_and_the_run_goes_on() -> None:
     assert len(engine.evaluations) == 1
 
 
+def test_a_run_that_is_stopped_and_looked_at_has_the_bits_of_shorter_ones() -> None:
+    engine = engine_of(net(), 100, state_dicts=True)
+    shown, shown_at, end = {}, None, None
+    while not engine.over:
+        if engine.state_dict_due:
+            shown = engine.state_dict()
+            continue
+        engine.backward(nn.functional.cross_entropy(engine(X), Y))
+        engine.step()
+        if engine.global_steps == 2:
+            shown_at = engine.request_state_dict()
+        if engine.global_steps == 5:
+            end = engine.stop()
+    state = engine.state_dict()
+    engine.close()
+    assert shown_at == 6 and engine.iterations == engine.global_steps == end == 9
+    assert equal({"losses": engine.losses, **state}, train(net(), end))
+    assert equal({"losses": engine.losses[:shown_at], **shown}, train(net(), shown_at))
+
+
+def test_what_cannot_be_asked_for_is_refused_and_the_run_goes_on() -> None:
+    engine = engine_of(net(), 2)
+    for ask, words in ((engine.request_evaluation, "no laps"), (engine.request_state_dict, "on_request is false")):
+        with pytest.raises(ringzero.InputError, match=words):
+            ask()
+    assert engine.stop() == 2
+    for _ in range(2):
+        engine.backward(nn.functional.cross_entropy(engine(X), Y))
+        engine.step()
+    engine.close()
+    assert engine.iterations == 2
+
+
+def test_a_loader_with_processes_ends_with_a_run_that_is_stopped() -> None:
+    engine, _, loader, _ = ringzero.initialize(model=net(), config=CONFIG, training_data=list(zip(X, Y)) * 40, num_workers=2,
+                                               iterations=100)
+    for x, y in loader:
+        engine.backward(nn.functional.cross_entropy(engine(x), y))
+        engine.step()
+        if engine.global_steps == 1:
+            engine.stop()
+    engine.close()
+    assert engine.global_steps == 5
+
+
 def test_a_loader_with_processes_does_not_hold_up_the_end() -> None:
     engine, _, loader, _ = ringzero.initialize(model=net(), config=CONFIG, training_data=list(zip(X, Y)) * 4, num_workers=2,
                                                iterations=3)

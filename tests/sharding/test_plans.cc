@@ -109,11 +109,16 @@ Plan MakeTestPlan(const PlanShape& shape) {
   if (plan.skip_overflows && plan.clipping == Clipping::kPrevious) plan.clipping = Clipping::kExact;
   const bool strict = shape.strict || plan.skip_overflows || shape.clipping == Clipping::kExact;
   plan.strict = strict && shape.rule == Rule::kCdpV2;
-  plan.evaluation = {.every = shape.evaluate_every, .laps = shape.evaluation_laps};
+  plan.evaluation = {.every = shape.evaluate_every,
+                     .laps = shape.evaluation_laps,
+                     .versions = shape.evaluate_versions};
   plan.collection = {.every = shape.collect_every,
                      .versions = shape.collect_versions,
-                     .worker = WorkerId(shape.collector)};
-  const bool collects = shape.collect_every > 0 || !shape.collect_versions.empty();
+                     .worker = WorkerId(shape.collector),
+                     .on_request = shape.requests,
+                     .parameters_only = shape.parameters_only};
+  plan.requests = shape.requests;
+  const bool collects = plan.collection.any();
   for (int j = 0; j < shape.stages; ++j) {
     StagePlan stage;
     stage.name = absl::StrCat("stage", j);
@@ -154,6 +159,51 @@ Plan MakeResolvedPlan(const PlanShape& shape) {
   EXPECT_TRUE(window.ok()) << Describe(shape) << ": " << window.status();
   plan.window = window.ok() ? *window : 1;
   return plan;
+}
+
+PlanShape RandomShapes::Next() {
+  PlanShape shape;
+  shape.workers = Small(1, 8);
+  shape.stages = Small(1, 4 * shape.workers);
+  shape.zero_stage = Chance(2) ? 3 : Draw(0, 3);
+  shape.laps = Small(1, 3);
+  shape.rule = static_cast<Rule>(Draw(0, 2));
+  shape.slack = Draw(0, 2);
+  shape.iterations = Draw(1, 4);
+  shape.evaluate_every = Chance(3) ? Draw(1, 3) : 0;
+  shape.evaluation_laps = Draw(1, 2);
+  shape.collect_every = Chance(4) ? Draw(1, 2) : 0;
+  if (Chance(3)) {
+    shape.first_iteration = Draw(1, 6);
+    shape.iterations += shape.first_iteration;
+  }
+  if (Chance(6)) shape.collect_versions = {Draw(1, shape.iterations)};
+  shape.collector = Draw(0, shape.workers - 1);
+  shape.statistics = Chance(3);
+  shape.tied = Chance(4);
+  shape.retain = shape.zero_stage == 3 && Chance(4) ? Draw(0, shape.stages) : 0;
+  shape.pending = Draw(1, 3);
+  shape.frozen = Chance(4) ? static_cast<Frozen>(Draw(1, 2)) : Frozen::kNone;
+  shape.owners = static_cast<Owners>(Draw(0, 3));
+  shape.costs = static_cast<Costs>(Draw(0, 2));
+  shape.seed = random_();
+  shape.clipping = static_cast<Clipping>(Draw(0, 3));
+  shape.strict = shape.rule == Rule::kCdpV2 && Chance(3);
+  shape.skip_overflows = Chance(4);
+  shape.masters = Chance(3);
+  shape.hosts = Chance(3) ? 0 : Draw(1, 4);
+  if (shape.rule != Rule::kDp) {
+    shape.predict = Chance(4);
+    shape.stagger = Chance(3);
+    if (Chance(3)) {
+      shape.warmup_updates = Draw(1, 4 + shape.first_iteration);
+      shape.iterations = std::max(shape.iterations, shape.warmup_updates + Draw(0, 3));
+    }
+  }
+  shape.requests = Chance(4);
+  shape.parameters_only = Chance(3);
+  if (Chance(6)) shape.evaluate_versions = {Draw(1, shape.iterations)};
+  return shape;
 }
 
 std::string Describe(const PlanShape& shape) { return PlanToString(MakeTestPlan(shape)); }

@@ -6,6 +6,7 @@
 #define RINGZERO_TESTS_SHARDING_TEST_PLANS_H_
 
 #include <cstdint>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -38,8 +39,11 @@ struct PlanShape {
   int collect_every = 0;
   std::vector<int> collect_versions = {};
   int collector = 0;
-  bool statistics = false;  // every stage but the first has running statistics
-  bool tied = false;        // the first stage's parameters are read by the last stage
+  bool parameters_only = false;             // of what is collected
+  bool requests = false;                    // collections on request, too
+  std::vector<int> evaluate_versions = {};  // besides those of evaluate_every
+  bool statistics = false;                  // every stage but the first has running statistics
+  bool tied = false;  // the first stage's parameters are read by the last stage
   int retain = 0;
   int pending = 1;
   Frozen frozen = Frozen::kNone;
@@ -80,6 +84,22 @@ PlanShape WithRule(PlanShape shape, const RuleShape& rule);
 // A small set of shapes in which any two values of any two options occur together (`strict` goes with
 // statistics, and `masters` with pending).
 std::vector<PlanShape> PairwiseShapes();
+
+// Any plan that can be made, with small ones more often. Some exclude themselves (CheckPlan).
+class RandomShapes {
+ public:
+  explicit RandomShapes(uint64_t seed) : random_(seed) {}
+  PlanShape Next();
+  int Draw(int least, int most) {
+    return least + static_cast<int>(random_() % static_cast<uint64_t>(most - least + 1));
+  }
+
+ private:
+  int Small(int least, int most) { return Draw(least, Draw(least, most)); }
+  bool Chance(int one_in) { return Draw(1, one_in) == 1; }
+
+  std::mt19937_64 random_;
+};
 
 // RINGZERO_TEST_FULL: all combinations. Under a sanitizer a sample: the code is the same for all of
 // them.

@@ -23,6 +23,8 @@
 namespace ringzero {
 namespace {
 
+using testing::HasSubstr;
+
 constexpr std::chrono::microseconds kMaxDelay(300);
 
 TEST(EngineTest, OneWorkerTrains) { ExpectReferenceBits({.workers = 1, .stages = 2}); }
@@ -111,6 +113,48 @@ TEST(EngineTest, BitsOverTwoHosts) {
       }
     }
   }
+}
+
+// An end, evaluations and collections that worker 0 asks for while the run goes on.
+TEST(EngineTest, Requests) {
+  std::mt19937 random(19);
+  int run = 0;
+  for (const int n : {1, 2, 3, 5}) {
+    for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+      for (const int laps : {1, 2, 3}) {
+        ToyOptions o{.workers = n, .stages = n + int(random() % 3), .laps = laps, .rule = rule};
+        o.iterations = 14;
+        o.zero_stage = 3 - int(random() % 4) * int(random() % 2);
+        o.tied = random() % 3 == 0;
+        o.evaluation = {.every = int(random() % 2) * 4, .laps = 1 + int(random() % 2)};
+        o.collection = {.worker = WorkerId(int(random() % n)),
+                        .on_request = true,
+                        .parameters_only = random() % 3 == 0};
+        o.warmup_updates = rule == Rule::kDp ? 0 : int(random() % 3) * 4;
+        o.gradient_norms = true;
+        o.requests = {{.iteration = int(random() % 4), .request = Request::kEvaluation},
+                      {.iteration = int(random() % 4), .request = Request::kCollection},
+                      {.iteration = 3 + int(random() % 5), .request = Request::kEnd}};
+        ++run;
+        ExpectReferenceBits(o, Delayed(TransportsOfRun(run), run, kMaxDelay));
+      }
+    }
+  }
+}
+
+TEST(EngineTest, RequestsThatCannotBeMet) {
+  ToyOptions o{.workers = 2, .iterations = 6};
+  const auto answer = [&](const ToyRequest& asked) {
+    o.requests = {asked};
+    return std::string(RunToyRing(o, LocalTransports()).status().message());
+  };
+  EXPECT_THAT(answer({2, Request::kEvaluation}), HasSubstr("the plan has no laps"));
+  EXPECT_THAT(answer({2, Request::kCollection}), HasSubstr("on_request is false"));
+  o.evaluation.laps = 1;
+  EXPECT_EQ(answer({2, Request::kEvaluation}), "");
+  EXPECT_THAT(answer({3, Request::kEvaluation}),
+              HasSubstr("version 7 is the next that can be asked for, but the run ends with "
+                        "version 6"));
 }
 
 // What one worker is shown is the sequential loop's, and being shown it changes no bit. Every day

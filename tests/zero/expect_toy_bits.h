@@ -61,7 +61,7 @@ inline void ExpectReferenceBitsOn(const ToyOptions& o, const MakeTransports& tra
                             ", optimizer ", int(o.optimizer.type)));
   const absl::StatusOr<ToyResult> ring = RunToyRing(o, transports);
   ASSERT_TRUE(ring.ok()) << ring.status();
-  const ToyResult reference = RunToyReference(o);
+  const ToyResult reference = RunToyReference(AsAsked(o));
   EXPECT_EQ(ring->losses, reference.losses);
   EXPECT_EQ(ring->evaluations, reference.evaluations);
   EXPECT_EQ(ring->parameters, reference.parameters);

@@ -15,6 +15,7 @@
 #include "sharding/check/verify.h"
 #include "sharding/label.h"
 #include "sharding/op.h"
+#include "sharding/program/requests.h"
 #include "sharding/rules/schedule.h"
 #include "tests/zero/update_reference.h"
 #include "zero/flight/flight_recorder.h"
@@ -93,13 +94,18 @@ class ToyWorker {
   // `statistics`: of the first version, by stage.
   ToyWorker(const ToyOptions& options, Engine* engine, const std::vector<float>& statistics,
             ToyResult* result)
-      : toy_(options), engine_(*engine), statistics_(statistics), result_(*result) {}
+      : toy_(AsAsked(options)),
+        requests_(options.requests),
+        engine_(*engine),
+        statistics_(statistics),
+        result_(*result) {}
 
   absl::Status Run() {
     while (true) {
       RZ_ASSIGN_OR_RETURN(const LapTask lap, engine_.NextLap());
       switch (lap.kind) {
         case LapTask::Kind::kTrain:
+          RZ_RETURN_IF_ERROR(AskFor(lap));
           RZ_RETURN_IF_ERROR(Train(lap));
           if (lap.iteration.value == 0) engine_.MeasureClock();
           break;
@@ -111,6 +117,16 @@ class ToyWorker {
   }
 
  private:
+  absl::Status AskFor(const LapTask& lap) {
+    for (const ToyRequest& asked : requests_) {
+      if (lap.micro_batch != 0 || lap.iteration.value != asked.iteration) continue;
+      RZ_ASSIGN_OR_RETURN(const Version version, engine_.Ask(asked.request));
+      const Version wanted = RequestedVersion(engine_.plan(), lap.iteration);
+      if (version != wanted) return absl::InternalError("a request is about another version");
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status Train(const LapTask& lap) {
     if (lap.missing()) return engine_.SkipMicroBatch({0, 0});
     const int stages = toy_.o.stages;
@@ -195,7 +211,7 @@ class ToyWorker {
   // One part.
   absl::Status Collect(const LapTask& lap) {
     RZ_ASSIGN_OR_RETURN(CollectedPart part, engine_.Collect());
-    const bool whole = IsCollected(engine_.plan(), Version(lap.iteration.value)) &&
+    const bool whole = IsCollected(ToyPlan(toy_.o), Version(lap.iteration.value)) &&
                        lap.micro_batch % toy_.o.workers == toy_.o.collection.worker.value;
     const bool result = lap.iteration.value == toy_.o.iterations && lap.micro_batch == 0;
     const auto show = [&](std::vector<float>& to, const float* from, int64_t count) {
@@ -238,6 +254,7 @@ class ToyWorker {
   }
 
   Toy toy_;
+  const std::vector<ToyRequest> requests_;
   Engine& engine_;
   const std::vector<float>& statistics_;
   ToyResult& result_;
@@ -277,9 +294,10 @@ Plan ToyPlan(const ToyOptions& options) {
             .skip_overflows = options.precision.skip_overflows,
             .evaluation = options.evaluation,
             .collection = options.collection,
+            .requests = !options.requests.empty(),
             .samples = options.samples,
             .hosts = options.hosts};
-  const bool collects = options.collection.every > 0 || !options.collection.versions.empty();
+  const bool collects = options.collection.any() && !options.collection.parameters_only;
   const std::vector<StageLayout> layouts = ToyLayouts(options);
   for (int j = 0; j < options.stages; ++j) {
     StagePlan stage{
@@ -301,6 +319,22 @@ Plan ToyPlan(const ToyOptions& options) {
     plan.stages.push_back(stage);
   }
   return plan;
+}
+
+ToyOptions AsAsked(ToyOptions options) {
+  Plan plan = ToyPlan(options);
+  for (const ToyRequest& asked : options.requests) {
+    NoteRequest({.version = RequestedVersion(plan, Iteration(asked.iteration)),
+                 .ends = asked.request == Request::kEnd,
+                 .evaluates = asked.request == Request::kEvaluation,
+                 .collects = asked.request == Request::kCollection},
+                plan);
+  }
+  options.iterations = plan.iterations;
+  options.evaluation = plan.evaluation;
+  options.collection = plan.collection;
+  options.requests.clear();
+  return options;
 }
 
 namespace {
@@ -357,7 +391,9 @@ void SetBeginning(const ToyOptions& options, const ToyState& first, EngineOption
 
 absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransports& transports) {
   Plan plan = ToyPlan(options);
-  if (plan.window == 0) {
+  if (plan.window == 0 && plan.requests) {  // not the smallest: what is asked for may need more
+    RZ_ASSIGN_OR_RETURN(plan.window, ChooseWindow(plan));
+  } else if (plan.window == 0) {
     RZ_ASSIGN_OR_RETURN(plan.window, SmallestWindow(plan));
   }
   const std::vector<StageLayout> layouts = ToyLayouts(options);
@@ -410,8 +446,8 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
     result.skipped = engine->stats().skipped_updates;
     result.operations[w] = engine->stats().operations_known;
     const bool tells = options.gradient_norms && w == 0;
-    for (int t = std::max(plan.first_iteration, plan.iterations - 3); t < plan.iterations && tells;
-         ++t) {
+    const int end = AsAsked(options).iterations;
+    for (int t = std::max(plan.first_iteration, end - 3); t < end && tells; ++t) {
       result.norms.push_back(std::sqrt(engine->GradientSquares(Iteration(t))));
     }
     result.flights[w] = engine->Flight("the test is over");
@@ -527,13 +563,16 @@ ToyResult RunToyReference(const ToyOptions& o, ToyState* first) {
     }
     result.evaluations.push_back(sum);
   };
+  const auto asked_evaluation = [&](int version) {
+    return std::ranges::count(o.evaluation.versions, version) > 0;
+  };
   const auto collect = [&] {
     std::vector<float>& to = result.collected;
     for (int j = 0; j < s; ++j) {
       const std::span<float> theta = now[j].as<float>();
       to.insert(to.end(), theta.begin(), theta.begin() + o.width);
       to.push_back(running[j]);
-      if (!toy.Trains(j)) continue;
+      if (!toy.Trains(j) || o.collection.parameters_only) continue;
       for (int i = 0; i < o.width; ++i) {
         const float divisor = static_cast<float>(average() * result.scales.back());
         to.push_back(Rounded(precision.sums, sums[j].as<float>()[i] / divisor));
@@ -566,8 +605,8 @@ ToyResult RunToyReference(const ToyOptions& o, ToyState* first) {
       result.evaluations.clear();
       result.collected.clear();
     }
-    const bool evaluated = o.evaluation.every > 0 && t > 0 && t % o.evaluation.every == 0;
-    if (evaluated) evaluate(t);
+    const bool due = o.evaluation.every > 0 && t > 0 && t % o.evaluation.every == 0;
+    if (due || asked_evaluation(t)) evaluate(t);
     const double scale = scales.Of(t);
     result.scales.push_back(scale);
     double loss = 0;
@@ -662,7 +701,7 @@ ToyResult RunToyReference(const ToyOptions& o, ToyState* first) {
     }
     if (IsCollected(ToyPlan(o), Version(t + 1))) collect();
   }
-  if (o.evaluation.every > 0) evaluate(o.iterations);
+  if (o.evaluation.every > 0 || asked_evaluation(o.iterations)) evaluate(o.iterations);
   for (int j = 0; j < s; ++j) {
     const std::span<float> values = now[j].as<float>();
     result.parameters.insert(result.parameters.end(), values.begin(), values.begin() + o.width);

@@ -23,6 +23,12 @@
 
 namespace ringzero {
 
+// Worker 0 asks for it before it begins this iteration.
+struct ToyRequest {
+  int iteration = 0;
+  Request request = Request::kEnd;
+};
+
 struct ToyOptions {
   int workers = 1;
   int stages = 2;
@@ -45,6 +51,7 @@ struct ToyOptions {
   bool tied = false;      // stage 0's values are read by the last stage, too
   EvaluationPlan evaluation;
   CollectionPlan collection;
+  std::vector<ToyRequest> requests;
   SamplePlan samples;
   OptimizerOptions optimizer;
   Precision precision;  // skip_overflows with cdp_v2: strict, too
@@ -81,6 +88,8 @@ struct ToyResult {
 };
 
 Plan ToyPlan(const ToyOptions& options);
+// What the run becomes by its requests: the same run without them.
+ToyOptions AsAsked(ToyOptions options);
 std::vector<StageLayout> ToyLayouts(const ToyOptions& options);
 
 // What a run has at the beginning of an iteration, by stage.

@@ -131,14 +131,27 @@ absl::Status Executor::Begin(ProgramWriter program, Hooks hooks) {
   program_ = std::move(program);
   hooks_ = std::move(hooks);
   guarded_.computing.since = Clock::now();
+  learnt_ = plan().first_iteration;
   return AppendParts();
 }
 
+bool Executor::MayAppend() const {
+  const std::optional<ProgramPart>& part = program_->part();
+  if (!part.has_value() || part_ends_.size() > kLapsAhead) return false;
+  return !plan().requests || part->iteration.value < learnt_ + IterationsOfNotice(plan());
+}
+
+void Executor::Learn(Iteration t, const RunRequest& request) {
+  learnt_ = t.value + 1;
+  if (request.any()) program_->Note(request);
+  if (const absl::Status appended = AppendParts(); !appended.ok()) Fail(appended);
+}
+
 absl::Status Executor::AppendParts() {
-  constexpr size_t kKnown = kLapsAhead + 1;
-  const int64_t front = guarded_.computing.next.empty() ? 0 : guarded_.computing.next.front();
+  const std::deque<int64_t>& next = guarded_.computing.next;
+  const int64_t front = next.empty() ? guarded_.program.end() : next.front();
   while (!part_ends_.empty() && part_ends_.front() <= front) part_ends_.pop_front();
-  while (program_->part().has_value() && part_ends_.size() < kKnown) {
+  while (MayAppend()) {
     RZ_ASSIGN_OR_RETURN(const int64_t first, guarded_.program.Append(program_->Next()));
     const int64_t last = guarded_.program.end();
     guarded_.stats.operations_known =

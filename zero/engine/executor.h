@@ -31,6 +31,7 @@
 #include "p2p/transport.h"
 #include "sharding/program/link.h"
 #include "sharding/program/program.h"
+#include "sharding/program/requests.h"
 #include "zero/engine.h"
 #include "zero/flight/flight_recorder.h"
 #include "zero/worker_pool.h"
@@ -143,6 +144,10 @@ class Executor {
   std::optional<ProgramPart> next_part() const {
     return program_.has_value() ? program_->part() : ProgramPart();
   }
+  // What worker 0 has asked for with iteration t (requests.h): more of the program may be known.
+  void Learn(Iteration t, const RunRequest& request);
+  // The plan with all that worker 0 has asked for.
+  const Plan& plan_so_far() const { return program_->plan(); }
   void Complete(int64_t op);
   // A word that was asked for is here.
   void Arrive(int64_t op);
@@ -183,6 +188,8 @@ class Executor {
 
  private:
   void Advance(std::vector<int64_t> ready);
+  // Whether the next part depends on nothing that is not known yet.
+  bool MayAppend() const;
 
   const EngineOptions& options_;
   FlightRecorder recorder_;  // of its writers kMessages is whoever holds mutex_
@@ -191,6 +198,7 @@ class Executor {
   Guarded guarded_;
   Hooks hooks_;
   std::optional<ProgramWriter> program_;  // from Begin on
+  int learnt_ = 0;                        // all that iterations before this one have brought
   // Where those parts end that are appended and not behind the computing thread.
   std::deque<int64_t> part_ends_;
   std::unique_ptr<WorkerPool> pool_;  // last: its thread uses all of the above

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "sharding/check/verify.h"
 #include "sharding/rules/schedule.h"
 
 namespace ringzero {
@@ -33,8 +34,8 @@ bool IsMissing(const EngineOptions& options, const Op& op) {
 }  // namespace
 
 absl::StatusOr<LapTask> Gate::NextLap() {
-  const Lock lock = executor_.Hold();
-  if (!executor_.guarded().error.ok()) return executor_.guarded().error;
+  Lock lock = executor_.Hold();
+  RZ_RETURN_IF_ERROR(WaitForNext(lock));
   LapTask task;
   if (is_over()) return task;
   const Plan& plan = executor_.plan();
@@ -58,8 +59,55 @@ absl::StatusOr<LapTask> Gate::NextLap() {
   return task;
 }
 
-absl::StatusOr<int64_t> Gate::Expect(OpKind kind, StageId stage) {
-  if (!executor_.guarded().error.ok()) return executor_.guarded().error;
+absl::Status Gate::WaitForNext(Lock& lock) {
+  const auto known = [this] { return !is_over() || !executor_.next_part().has_value(); };
+  if (!known()) {
+    executor_.guarded().computing.waiting_for =
+        "the losses of an earlier iteration, which bring what worker 0 asks for";
+  }
+  double& waited = executor_.guarded().stats.wait_other_seconds;
+  return executor_.WaitFor(lock, "for the next operation", known,
+                           [&](double seconds) { waited += seconds; });
+}
+
+absl::StatusOr<Version> Gate::Ask(RunRequest request) {
+  Lock lock = executor_.Hold();
+  RZ_RETURN_IF_ERROR(WaitForNext(lock));
+  const Plan& plan = executor_.plan();
+  if (!plan.requests || executor_.options().self.value > 0) {
+    return FailedPrecondition("requests are for worker 0, in a plan that has them");
+  }
+  if (request.evaluates && plan.evaluation.laps == 0) {
+    return absl::FailedPreconditionError("an evaluation was asked for, but the plan has no laps");
+  }
+  if (request.collects && !plan.collection.on_request) {
+    return absl::FailedPreconditionError(
+        "a collection was asked for, but plan.collection.on_request is false");
+  }
+  const Plan asked = statistics_.AskedPlan();
+  Iteration brought_by(asked.iterations);
+  if (!is_over()) {
+    const Op& next = executor_.OpOf(executor_.guarded().computing.next.front());
+    const bool in_first_lap =
+        next.copy == Copy::kNone && next.lap == Lap(0) && next.kind != OpKind::kEvaluate;
+    brought_by = Iteration(next.iteration.value + (in_first_lap ? 0 : 1));
+  }
+  request.version = RequestedVersion(plan, brought_by);
+  if (request.ends && request.version.value >= asked.iterations) return Version(asked.iterations);
+  if (request.version.value > asked.iterations) {
+    return FailedPrecondition("version ", request.version.value,
+                              " is the next that can be asked for, but the run ends with version ",
+                              asked.iterations);
+  }
+  lock.unlock();  // messages go on
+  RZ_RETURN_IF_ERROR(VerifyPlan(PlanAround(asked, request)));
+  lock.lock();
+  statistics_.Ask(brought_by, request);
+  return request.version;
+}
+
+absl::StatusOr<int64_t> Gate::Expect(Lock& lock, OpKind kind, StageId stage) {
+  RZ_RETURN_IF_ERROR(WaitForNext(lock));
   const Op found{.kind = kind, .stage = stage};
   if (is_over()) {
     return FailedPrecondition("\"", ToString(found), "\" was called, but the program is over");
@@ -85,7 +133,7 @@ void Gate::NoteBegin() {
 
 absl::StatusOr<std::vector<StageCopy>> Gate::Begin(OpKind kind, StageId stage) {
   Lock lock = executor_.Hold();
-  RZ_ASSIGN_OR_RETURN(const int64_t op, Expect(kind, stage));
+  RZ_ASSIGN_OR_RETURN(const int64_t op, Expect(lock, kind, stage));
   RZ_RETURN_IF_ERROR(WaitUntilReady(lock, op));
   RZ_RETURN_IF_ERROR(CheckReads(op));
   if (kind == OpKind::kBackward && sums_.Begins(op)) {
@@ -98,7 +146,7 @@ absl::StatusOr<std::vector<StageCopy>> Gate::Begin(OpKind kind, StageId stage) {
 
 absl::StatusOr<EvaluationCopy> Gate::BeginEvaluation(StageId stage) {
   Lock lock = executor_.Hold();
-  RZ_ASSIGN_OR_RETURN(const int64_t op, Expect(OpKind::kEvaluate, stage));
+  RZ_ASSIGN_OR_RETURN(const int64_t op, Expect(lock, OpKind::kEvaluate, stage));
   RZ_RETURN_IF_ERROR(WaitUntilReady(lock, op));
   RZ_RETURN_IF_ERROR(CheckReads(op));
   NoteBegin();
@@ -110,7 +158,7 @@ absl::StatusOr<EvaluationCopy> Gate::BeginEvaluation(StageId stage) {
 
 absl::Status Gate::End(OpKind kind, StageId stage, const std::function<void(int64_t)>& keep) {
   Lock lock = executor_.Hold();
-  RZ_ASSIGN_OR_RETURN(const int64_t op, Expect(kind, stage));
+  RZ_ASSIGN_OR_RETURN(const int64_t op, Expect(lock, kind, stage));
   ComputingSide& computing = executor_.guarded().computing;
   if (kind != OpKind::kEnd && !std::exchange(computing.begun, false)) {
     return FailedPrecondition("stage ", stage.value, " was ended before it was begun");
@@ -131,7 +179,6 @@ absl::Status Gate::End(OpKind kind, StageId stage, const std::function<void(int6
   if (kind == OpKind::kBackward) executor_.guarded().stats.backward_seconds += seconds;
   computing.since = now;
   executor_.Complete(op);
-  if (is_over()) return executor_.guarded().error;
   if (absl::Status appended = executor_.AppendParts(); !appended.ok()) executor_.Fail(appended);
   return executor_.guarded().error;
 }
@@ -218,7 +265,7 @@ absl::StatusOr<CollectedPart> Gate::Collect() {
   Lock lock = executor_.Hold();
   const StageId stage =
       is_over() ? kNoStage : executor_.OpOf(executor_.guarded().computing.next.front()).stage;
-  RZ_ASSIGN_OR_RETURN(const int64_t number, Expect(OpKind::kCollect, stage));
+  RZ_ASSIGN_OR_RETURN(const int64_t number, Expect(lock, OpKind::kCollect, stage));
   RZ_RETURN_IF_ERROR(WaitUntilReady(lock, number));
   RZ_RETURN_IF_ERROR(CheckReads(number));
   NoteBegin();

@@ -47,6 +47,10 @@ class Gate {
   absl::Status EndEvaluation(StageId stage) { return End(OpKind::kEvaluate, stage, nullptr); }
   absl::StatusOr<CollectedPart> Collect();
   absl::Status EndCollect();
+  absl::StatusOr<Version> Ask(RunRequest request);
+
+  // For the next operation to be known, or the end.
+  absl::Status WaitForNext(Executor::Lock& lock);
 
  private:
   using Lock = Executor::Lock;
@@ -54,7 +58,7 @@ class Gate {
 
   // With the lock held:
   // The next operation; FailedPrecondition if it is not (kind, stage).
-  absl::StatusOr<int64_t> Expect(OpKind kind, StageId stage);
+  absl::StatusOr<int64_t> Expect(Lock& lock, OpKind kind, StageId stage);
   absl::Status WaitUntilReady(Lock& lock, int64_t op);
   // For the memory of the sum that the backward `op` begins.
   absl::Status WaitForSumMemory(Lock& lock, int64_t op);

@@ -140,9 +140,10 @@ double Norms::SquaresAtTheEnd(Iteration t) const {
 
 absl::Status Norms::Gather(Executor::Lock& lock, Waits& waits) {
   const EngineOptions& options = executor_.options();
-  const int first = std::max(plan().first_iteration, plan().iterations - kIterationsTold);
+  const int first =
+      std::max(plan().first_iteration, executor_.plan_so_far().iterations - kIterationsTold);
   std::vector<std::string> mine;
-  for (int t = first; t < plan().iterations; ++t) {
+  for (int t = first; t < executor_.plan_so_far().iterations; ++t) {
     last_squares_[t] = SquaresHere(Iteration(t));
     mine.push_back(absl::StrFormat("%.17g", last_squares_[t]));
   }
@@ -184,7 +185,7 @@ std::string Norms::Take(WorkerId from, absl::string_view numbers) {
     if (!absl::SimpleAtod(number, &squares.emplace_back())) return "cannot be read";
   }
   const Executor::Lock lock = executor_.Hold();
-  const int iterations = plan().iterations - plan().first_iteration;
+  const int iterations = executor_.plan_so_far().iterations - plan().first_iteration;
   squares.resize(static_cast<size_t>(std::min(iterations, kIterationsTold)));
   told_[from.value] = std::move(squares);
   executor_.changed().notify_all();

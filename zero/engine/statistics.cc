@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -23,6 +25,13 @@ void ApplyStatistics(const StageLayout& layout, const std::byte* batch, std::byt
     }
   }
 }
+
+namespace {
+
+// An End or a Fold.
+bool BringsRequests(const Op& op) { return op.copy == Copy::kNone && op.lap.value == 0; }
+
+}  // namespace
 
 absl::Status Statistics::Initialize() {
   const EngineOptions& options = executor_.options();
@@ -67,6 +76,34 @@ SharedBuffer Statistics::SnapshotOf(const Instruction& op) const {
   return SharedBuffer();
 }
 
+void Statistics::Ask(Iteration t, const RunRequest& request) {
+  RunRequest& asked = requests_[t];
+  asked.version = request.version;
+  asked.ends |= request.ends;
+  asked.evaluates |= request.evaluates;
+  asked.collects |= request.collects;
+}
+
+Plan Statistics::AskedPlan() const {
+  Plan plan = executor_.plan_so_far();
+  for (const auto& [t, request] : requests_) NoteRequest(request, plan);
+  return plan;
+}
+
+void Statistics::KeepMetrics(const Op& end, std::vector<double> metrics) {
+  const EngineOptions& options = executor_.options();
+  if (options.plan.requests) {
+    const auto count = static_cast<size_t>(options.metrics_count);
+    metrics.resize(count + kRequestNumbers);
+    const auto asked = requests_.find(end.iteration);
+    if (asked != requests_.end() && BringsRequests(end)) {
+      WriteRequest(asked->second, std::span(metrics).subspan(count));
+      requests_.erase(asked);
+    }
+  }
+  metrics_[PlaceInFold(end)] = std::move(metrics);
+}
+
 void Statistics::StartFold(int64_t number) {
   const Instruction op = executor_.OpOf(number);
   const Use& fold = op.uses[1];
@@ -74,8 +111,14 @@ void Statistics::StartFold(int64_t number) {
   const bool begins = fold.how == How::kWrite;
   std::vector<double> metrics = std::move(metrics_[PlaceInFold(op)]);
   metrics_.erase(PlaceInFold(op));
-  executor_.RunOnPool(number, [sums, begins, metrics = std::move(metrics)]() -> absl::Status {
+  executor_.RunOnPool(number, [this, op, sums, begins, metrics = std::move(metrics)] {
     for (size_t i = 0; i < metrics.size(); ++i) sums[i] = (begins ? 0 : sums[i]) + metrics[i];
+    if (executor_.plan().requests && BringsRequests(op)) {
+      const std::span<const double> numbers(sums + executor_.options().metrics_count,
+                                            kRequestNumbers);
+      const Executor::Lock lock = executor_.Hold();
+      executor_.Learn(op.iteration, ReadRequest(numbers));
+    }
     return absl::OkStatus();
   });
 }

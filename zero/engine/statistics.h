@@ -39,12 +39,15 @@ class Statistics {
   // empty: there are none.
   SharedBuffer SnapshotOf(const Instruction& op) const;
 
-  // What an End has left.
-  void KeepMetrics(const Op& end, const std::vector<double>& metrics) {
-    metrics_[PlaceInFold(end)] = metrics;
-  }
+  // What an End has left; with what worker 0 asks for.
+  void KeepMetrics(const Op& end, std::vector<double> metrics);
   void StartFold(int64_t op);
   void StartReport(int64_t op);
+
+  // At worker 0: what iteration t is to bring, besides what it brings already.
+  void Ask(Iteration t, const RunRequest& request);
+  // The plan with all requests, those under way too.
+  Plan AskedPlan() const;
 
   void Clear() { batches_.clear(); }
 
@@ -59,6 +62,7 @@ class Statistics {
   BlockMemory& blocks_;
   std::map<Place, Buffer> batches_;               // until applied
   std::map<Place, std::vector<double>> metrics_;  // until folded
+  std::map<Iteration, RunRequest> requests_;      // at worker 0, by the iteration that brings them
 };
 
 }  // namespace ringzero
