@@ -675,12 +675,13 @@ absl::StatusOr<RunLength> MeasureRun(const Config& config, int64_t train_samples
   }
   const int64_t per_lap = int64_t{config.evaluation.batch_size} * config.cyclic.workers;
   const int every = config.evaluation.every.value_or(length.iterations);
-  if (every == 0 || !config.cyclic.exchange) return length;
+  if (!config.cyclic.exchange) return length;
   if (length.test_samples == 0) {
-    length.notes.push_back("the data has no held-out samples: no evaluation");
+    if (every > 0) length.notes.push_back("the data has no held-out samples: no evaluation");
     return length;
   }
   length.evaluation.every = std::min(every, length.iterations);
+  // Also where none is planned: one may be asked for.
   length.evaluation.laps = static_cast<int>((length.test_samples + per_lap - 1) / per_lap);
   return length;
 }
