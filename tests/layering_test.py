@@ -140,7 +140,7 @@ BAD = (
 GOOD = (
     ("base/a.cc", '#include "base/a.h"\n#include <chrono>\n#include "absl/status/status.h"'),
     ("sharding/a.cc", '#include "base/ids.h"\n// #include "zero/engine.h"'),
-    ("base/digest.cc", "#include <openssl/evp.h>"),
+    ("base/crypto.cc", "#include <openssl/evp.h>"),
     ("p2p/ucx/ucx_transport.cc", "#include <ucp/api/ucp.h>"),
     ("p2p/nccl/nccl_lane.cc", "#include <nccl.h>\n#include <cuda_runtime.h>"),
     ("zero/optimizer/cuda/cuda_launch.cu", '#include <cuda_runtime.h>\n#include "zero/optimizer/cuda/cuda_formulas.h"'),

@@ -17,7 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/digest.h"
+#include "base/crypto.h"
 #include "integrations/data/safetensors.h"
 #include "integrations/torch/ring_model.h"
 #include "zero/layout.h"

@@ -17,11 +17,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "base/digest.h"
+#include "base/crypto.h"
 #include "base/status.h"
 #include "p2p/failure.h"
 #include "p2p/job/hosts.h"
-#include "p2p/random_bytes.h"
 
 namespace ringzero {
 namespace {
@@ -411,7 +410,7 @@ absl::StatusOr<std::string> ShareSecret(const JobSeat& seat, const JoinOptions& 
   RZ_RETURN_IF_ERROR(CompareSecretMarks(marks));
   if (!options.secret.empty()) return options.secret;
   if (seat.self.value != 0) return seat.rendezvous->Get(kMadeSecretKey, options.limit);
-  RZ_ASSIGN_OR_RETURN(std::string made, RandomBytes(kSecretBytes));
+  const std::string made = RandomBytes(kSecretBytes);
   RZ_RETURN_IF_ERROR(seat.rendezvous->Put(kMadeSecretKey, made));
   return made;
 }

@@ -37,6 +37,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "base/check.h"
+#include "base/crypto.h"
 #include "base/files.h"
 #include "base/status.h"
 #include "base/system_names.h"
@@ -44,7 +45,6 @@
 #include "p2p/deadline.h"
 #include "p2p/failure.h"
 #include "p2p/job/limits.h"
-#include "p2p/random_bytes.h"
 #include "p2p/unique_fd.h"
 
 namespace ringzero {
@@ -414,7 +414,7 @@ class Launch {
 
   absl::Status Start(const WorkerBody& body) {
     RZ_ASSIGN_OR_RETURN(std::vector<ShmEndpoint> endpoints, MakeShmEndpoints(options_.workers));
-    RZ_ASSIGN_OR_RETURN(const std::string secret, RandomBytes(kSecretBytes));
+    const std::string secret = RandomBytes(kSecretBytes);
     const UniqueFd log(
         memfd_create("ringzero-rendezvous", MFD_CLOEXEC));  // of MakeLaunchRendezvous
     if (!log) return SystemError("cannot make a memory file");

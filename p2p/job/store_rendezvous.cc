@@ -24,12 +24,11 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "base/digest.h"
+#include "base/crypto.h"
 #include "base/status.h"
 #include "base/system_names.h"
 #include "p2p/deadline.h"
 #include "p2p/failure.h"
-#include "p2p/random_bytes.h"
 #include "p2p/unique_fd.h"
 
 namespace ringzero {
@@ -193,8 +192,7 @@ class FileStore final : public RendezvousStore {
   // Writes the value completely, under a name of its own. Closing the file hands it to an NFS
   // server. No disk needs to have the file, and signs of life must not wait for a disk.
   absl::StatusOr<std::string> WriteDraft(const std::string& value) {
-    RZ_ASSIGN_OR_RETURN(const std::string random, RandomHex(8));
-    const std::string draft = absl::StrCat(kDraftPrefix, random);
+    const std::string draft = absl::StrCat(kDraftPrefix, RandomHex(8));
     constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
     UniqueFd file;
     for (int tries = 0; !file && tries < kTries; ++tries) {
@@ -349,7 +347,7 @@ class StoreRendezvous final : public Rendezvous {
 
   // Called before anything else.
   absl::Status Gather() {
-    RZ_ASSIGN_OR_RETURN(number_, RandomHex(16));
+    number_ = RandomHex(16);
     if (self_ == 0) store_.Clear("");  // whatever earlier starts have left
     presence_.emplace(store_, gathering_, number_);
     absl::Status met = Meet();
@@ -391,7 +389,7 @@ class StoreRendezvous final : public Rendezvous {
 
   absl::Status Meet() {
     if (self_ == 0) {
-      RZ_ASSIGN_OR_RETURN(const std::string name, RandomHex(8));
+      const std::string name = RandomHex(8);
       start_ = absl::StrCat("r", gathering_.restart, "-", name);
     }
     RZ_RETURN_IF_ERROR(store_.Write(absl::StrCat(kJoin, self_), number_));

@@ -19,11 +19,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/crypto.h"
 #include "base/status.h"
 #include "p2p/deadline.h"
 #include "p2p/failure.h"
 #include "p2p/mapping.h"
-#include "p2p/random_bytes.h"
 #include "p2p/shm/shm_packet.h"
 #include "p2p/unique_fd.h"
 
@@ -37,10 +37,9 @@ constexpr std::chrono::milliseconds kLookAtRendezvous(100);
 // Who closes a connection may have ended because of another, and is about to say so there.
 constexpr std::chrono::seconds kLastWordsLimit(1);
 
-absl::Status Randomize(Nonce& nonce) {
-  RZ_ASSIGN_OR_RETURN(const std::string random, RandomBytes(nonce.size()));
+void Randomize(Nonce& nonce) {
+  const std::string random = RandomBytes(nonce.size());
   std::copy(random.begin(), random.end(), nonce.begin());
-  return absl::OkStatus();
 }
 
 // An abstract socket's address: its name begins with a zero byte and has no file.
@@ -175,7 +174,7 @@ absl::Status ShmGathering::MapShared(std::span<const UniqueFd> files) {
 }
 
 absl::Status ShmGathering::Listen() {
-  RZ_ASSIGN_OR_RETURN(const std::string random, RandomHex(16));
+  const std::string random = RandomHex(16);
   const std::string name = "ringzero-" + random;
   RZ_ASSIGN_OR_RETURN(const Address address, AddressOf(name));
   listener_ = UniqueFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -209,7 +208,7 @@ absl::Status ShmGathering::ConnectTo(WorkerId peer) {
   made.opening.from = seat_.self.value;
   made.opening.to = peer.value;
   made.awaits = Connection::Awaits::kChallenge;
-  RZ_RETURN_IF_ERROR(Randomize(made.opening.nonce));
+  Randomize(made.opening.nonce);
   SendStruct(made.socket.get(), made.opening);  // if it is broken, it is found closed below
   connections_.push_back(std::move(made));
   return absl::OkStatus();
@@ -287,9 +286,10 @@ ShmGathering::Next ShmGathering::TakeOpening(Connection& connection,
   Challenge challenge;
   if (!Read(packet, opening) || opening.magic != Opening::kMagic ||
       opening.to != seat_.self.value || missing_.count(WorkerId(opening.from)) == 0 ||
-      opening.from <= seat_.self.value || !Randomize(challenge.nonce).ok()) {
+      opening.from <= seat_.self.value) {
     return Next::kDrop;
   }
+  Randomize(challenge.nonce);
   connection.challenge = challenge.nonce;
   connection.awaits = Connection::Awaits::kProof;
   challenge.mac = ProofOf(Prover::kAccepts, seat_.secret, opening, challenge.nonce);

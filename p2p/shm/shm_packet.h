@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/digest.h"
+#include "base/crypto.h"
 #include "p2p/transport.h"
 #include "p2p/unique_fd.h"
 

@@ -20,7 +20,7 @@
 #include <type_traits>
 
 #include "absl/strings/str_cat.h"
-#include "base/digest.h"
+#include "base/crypto.h"
 #include "p2p/transport.h"
 
 namespace ringzero {

@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/crypto.h"
 #include "base/status.h"
 #include "base/system_names.h"
 #include "p2p/failure.h"
-#include "p2p/random_bytes.h"
 
 namespace ringzero {
 namespace {
@@ -85,7 +85,7 @@ absl::Status UcxPort::OpenWorker() {
   const JobSeat& seat = options_.seat;
   nonces_.resize(static_cast<size_t>(seat.workers));
   std::string& mine = nonces_[static_cast<size_t>(seat.self.value)];
-  RZ_ASSIGN_OR_RETURN(mine, RandomBytes(kUcxNonceBytes));
+  mine = RandomBytes(kUcxNonceBytes);
   const std::string header = AddressHeader() + mine;
   if (!options_.ucx.elsewhere.empty()) {
     RZ_RETURN_IF_ERROR(seat.rendezvous->Put(AddressKey(seat.self, AddressFor::kNetwork),

@@ -14,7 +14,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "base/digest.h"
+#include "base/crypto.h"
 #include "base/status.h"
 #include "base/system_names.h"
 #include "integrations/torch/describe_model.h"

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "sharding/label.h"
 
 namespace ringzero {
@@ -125,6 +126,29 @@ class Computing {
 
 std::vector<Op> RequiredComputing(const Plan& plan, const RequiredLabels& labels, int worker) {
   return Computing(plan, labels, worker).Take();
+}
+
+absl::Status CheckComputing(const Plan& plan, const RequiredLabels& labels,
+                            const LinkedRing& ring) {
+  for (int w = 0; w < plan.workers; ++w) {
+    const std::vector<Op> wanted = RequiredComputing(plan, labels, w);
+    size_t next = 0;
+    for (int i = ring.begin[w]; i < ring.begin[w + 1]; ++i) {
+      const Op& op = ring.op(i);
+      if (!IsCompute(op.kind)) continue;
+      if (next == wanted.size()) {
+        return FailedPrecondition(ring.Describe(i), ": there is nothing left to compute");
+      }
+      if (op != wanted[next]) {
+        return FailedPrecondition(ring.Describe(i), ": \"", ToString(wanted[next]),
+                                  "\" has to come here");
+      }
+      ++next;
+    }
+    if (next == wanted.size()) continue;
+    return FailedPrecondition("worker ", w, ": \"", ToString(wanted[next]), "\" is missing");
+  }
+  return absl::OkStatus();
 }
 
 MicroBatchPlace PlaceOf(const Plan& plan, int64_t micro_batch) {

@@ -13,8 +13,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "sharding/op.h"
 #include "sharding/plan.h"
+#include "sharding/program/linked_ring.h"
 
 namespace ringzero {
 
@@ -42,6 +44,8 @@ class RequiredLabels {
 
 // A worker's F, B, E, End and Collect of the whole run, in order.
 std::vector<Op> RequiredComputing(const Plan& plan, const RequiredLabels& labels, int worker);
+// FailedPrecondition unless each worker computes exactly that.
+absl::Status CheckComputing(const Plan& plan, const RequiredLabels& labels, const LinkedRing& ring);
 
 // A stagger token: `begins` (F or B, and its stage) of micro-batch m waits for `finished` of
 // micro-batch m - 1, or of m - 1 + N.

@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "base/digest.h"
+#include "base/crypto.h"
 #include "sharding/plan.h"
 #include "sharding/program/linked_ring.h"
 #include "sharding/program/program.h"

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "absl/strings/escaping.h"
-#include "base/digest.h"
+#include "base/crypto.h"
 #include "base/philox.h"
 
 namespace ringzero {

@@ -1,9 +1,11 @@
-// libcrypto's EVP interface. It fails only without memory, or in a build that has no SHA-256.
-#include "base/digest.h"
+// libcrypto fails only without memory, in a build that has no SHA-256, or where the system has no
+// random bytes.
+#include "base/crypto.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
+#include <openssl/rand.h>
 
 #include "absl/strings/escaping.h"
 #include "base/check.h"
@@ -54,5 +56,14 @@ Digest HmacSha256(std::string_view key, std::string_view message) {
 bool SameDigest(const Digest& a, const Digest& b) {
   return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
+
+std::string RandomBytes(size_t bytes) {
+  std::string random(bytes, '\0');
+  auto* const memory = reinterpret_cast<unsigned char*>(random.data());
+  RZ_CHECK(RAND_bytes(memory, static_cast<int>(bytes)) == 1, "libcrypto has no random bytes");
+  return random;
+}
+
+std::string RandomHex(size_t bytes) { return absl::BytesToHexString(RandomBytes(bytes)); }
 
 }  // namespace ringzero

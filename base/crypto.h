@@ -1,12 +1,14 @@
-// SHA-256 (FIPS 180-4) and HMAC-SHA256 (RFC 2104), computed by OpenSSL's libcrypto.
+// SHA-256 (FIPS 180-4), HMAC-SHA256 (RFC 2104) and random bytes, by OpenSSL's libcrypto.
 //
 //   Sha256 digest;                                             // a stream of bytes
 //   digest.Update(std::as_bytes(std::span(values)));
 //   std::string hex = digest.FinishHex();                      // 64 lower-case digits
 //   Digest proof = HmacSha256(secret, "hello 1 to 2");         // its maker knows the secret
 //   if (SameDigest(proof, theirs)) ...
-#ifndef RINGZERO_BASE_DIGEST_H_
-#define RINGZERO_BASE_DIGEST_H_
+//   std::string secret = RandomBytes(32);                      // nobody can guess it
+//   std::string name = RandomHex(8);                           // 16 digits
+#ifndef RINGZERO_BASE_CRYPTO_H_
+#define RINGZERO_BASE_CRYPTO_H_
 
 #include <array>
 #include <cstddef>
@@ -47,6 +49,10 @@ Digest HmacSha256(std::string_view key, std::string_view message);
 // Compares in a time that does not depend on where the digests differ.
 bool SameDigest(const Digest& a, const Digest& b);
 
+// For secrets. Thread-safe.
+std::string RandomBytes(size_t bytes);
+std::string RandomHex(size_t bytes);
+
 }  // namespace ringzero
 
-#endif  // RINGZERO_BASE_DIGEST_H_
+#endif  // RINGZERO_BASE_CRYPTO_H_
