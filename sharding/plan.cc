@@ -76,10 +76,6 @@ absl::Status CheckPrediction(const Plan& plan) {
         "plan: predict stands in for stale parameters (cdp_v1 and cdp_v2); with dp nothing is "
         "stale");
   }
-  for (const StagePlan& stage : plan.stages) {
-    if (stage.master_bytes == 0) continue;
-    return absl::InvalidArgumentError("plan: predict needs parameters that travel in fp32");
-  }
   return absl::OkStatus();
 }
 
@@ -185,10 +181,6 @@ absl::Status CheckPlan(const Plan& plan) {
   if (plan.skip_overflows && plan.clipping == Clipping::kPrevious) {
     return absl::InvalidArgumentError(
         "plan: where overflows are skipped every update waits for its own norm: clip by that");
-  }
-  if (plan.skip_overflows && plan.predict) {
-    return absl::InvalidArgumentError(
-        "plan: predict takes every update for made, but an overflow is skipped");
   }
   RZ_RETURN_IF_ERROR(CheckShown(plan));
   int64_t cost = 0;

@@ -98,7 +98,6 @@ absl::Status CheckBeginning(const Plan& plan, const Beginning& beginning) {
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
   RZ_RETURN_IF_ERROR(CheckPlan(options.plan));
   RZ_RETURN_IF_ERROR(CheckOptimizer(options.optimizer));
-  if (options.plan.predict) RZ_RETURN_IF_ERROR(CheckPredictable(options.optimizer));
   const bool proven = options.proof.has_value() && options.proof->Covers(options.plan);
   if (!proven) RZ_RETURN_IF_ERROR(VerifyPlan(options.plan));
   if (options.loss_scale.dynamic && options.plan.exchange && !options.plan.skip_overflows) {

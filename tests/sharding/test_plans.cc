@@ -105,7 +105,7 @@ Plan MakeTestPlan(const PlanShape& shape) {
   if (shape.rule != Rule::kDp)
     plan.warmup_updates = std::min(shape.warmup_updates, shape.iterations);
   plan.clipping = shape.clipping;
-  plan.skip_overflows = shape.skip_overflows && !shape.predict;
+  plan.skip_overflows = shape.skip_overflows;
   if (plan.skip_overflows && plan.clipping == Clipping::kPrevious) plan.clipping = Clipping::kExact;
   const bool strict = shape.strict || plan.skip_overflows || shape.clipping == Clipping::kExact;
   plan.strict = strict && shape.rule == Rule::kCdpV2;
@@ -126,7 +126,7 @@ Plan MakeTestPlan(const PlanShape& shape) {
     stage.end_layer = j + 1;
     stage.parameter_bytes = 64 * (1 + static_cast<int64_t>(random() % 7));
     stage.sum_bytes = stage.parameter_bytes + 64;
-    if (shape.masters && !shape.predict) stage.master_bytes = 2 * stage.parameter_bytes;
+    if (shape.masters) stage.master_bytes = 2 * stage.parameter_bytes;
     stage.buffer_bytes = shape.statistics && j > 0 ? 64 : 0;
     // Plain SGD has no state to show in one of the stages.
     stage.state_bytes = collects && j != 1 ? 2 * stage.parameter_bytes : 0;

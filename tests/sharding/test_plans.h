@@ -51,10 +51,10 @@ struct PlanShape {
   Costs costs = Costs::kEqual;
   uint64_t seed = 1;
   Clipping clipping = Clipping::kOff;  // kExact with cdp_v2: strict, too
-  // With cdp_v2 strict, too. Ignored with predict; kPrevious becomes kExact.
+  // With cdp_v2 strict, too; kPrevious becomes kExact.
   bool skip_overflows = false;
   bool strict = false;
-  bool masters = false;  // fp32 masters apart from 16-bit versions; ignored with predict
+  bool masters = false;  // fp32 masters apart from 16-bit versions
   int hosts = 0;         // equal runs of workers; 0: no worker lends
 };
 

@@ -40,7 +40,7 @@ TEST(CudaFormulasTest, GiveTheBitsOfPlainLoops) {
     std::vector<float> predicted(each.count), also(each.count);
     wanted_span.predicted = predicted.data();
     formulas.predicted = also.data();
-    wanted_span.momentum = formulas.momentum = 0.9f;
+    wanted_span.factor = formulas.factor = 0.9f;
     reference::UpdatePass(each.step, wanted_span);
     FormulaPass(each.step, formulas);
     ExpectSame(wanted, found);

@@ -55,8 +55,7 @@ TEST(EngineTest, BitsOverShapesAndRules) {
             ToyOptions o{.workers = n, .stages = s, .laps = k, .rule = rule, .slack = slack};
             o.zero_stage = i % 4;
             DrawTheRest(random, o);
-            const bool sgd = o.optimizer.type == OptimizerOptions::Type::kSgd;
-            o.predict = sgd && rule != Rule::kDp && i % 2 == 0;
+            o.predict = rule != Rule::kDp && i % 2 == 0;
             const uint64_t how = random() % 6;
             MakeTransports transports = TransportsOfRun(int(how));
             if (runs % 8 == 7 && !UcxVersion().empty()) transports = UcxTransports();
@@ -391,14 +390,35 @@ TEST(EngineTest, PredictionsAreStableAtRatesWhereADelayIsNot) {
   }
 }
 
-TEST(EngineTest, PredictionsNeedHeavyBallSgd) {
-  for (int wrong = 0; wrong < 3; ++wrong) {
-    ToyOptions o = Predicting(Rule::kCdpV1, 0, 1);
-    if (wrong == 0) o.optimizer.type = OptimizerOptions::Type::kAdamW;
-    if (wrong == 1) o.optimizer.sgd.momentum = 0;
-    if (wrong == 2) o.optimizer.sgd.nesterov = SgdOptions::Nesterov::kOn;
-    const absl::StatusOr<ToyResult> ring = RunToyRing(o, LocalTransports());
-    EXPECT_THAT(ring, Says("optimizer.params.momentum above 0"));
+TEST(EngineTest, EveryOptimizerPredicts) {
+  using Type = OptimizerOptions::Type;
+  int runs = 0;
+  for (const Type type : {Type::kSgd, Type::kAdamW, Type::kAdam, Type::kLion, Type::kAdagrad,
+                          Type::kLamb, Type::kMuon}) {
+    for (const ValueType wire : {ValueType::kFp32, ValueType::kBf16, ValueType::kFp16}) {
+      ToyOptions o = Predicting(runs % 2 == 0 ? Rule::kCdpV1 : Rule::kCdpV2, 1, 1 + runs % 3);
+      o.optimizer.type = type;
+      o.optimizer.learning_rate = 0.01;
+      if (runs % 4 == 3) o.optimizer.prediction_factor = 0.5;
+      o.workers = 1 + ++runs % 4;
+      o.stages = o.workers + runs % 3;
+      o.zero_stage = runs % 4;
+      o.iterations = 7;
+      o.warmup_updates = runs % 5;
+      o.precision.compute = wire;
+      if (wire == ValueType::kFp16) {
+        o.precision.skip_overflows = true;
+        o.overflows = {{Iteration(1 + runs % 3), StageId(0), 0}, {Iteration(5), StageId(0), 0}};
+        o.precision.loss_scale = {.initial = 64, .dynamic = true, .window = 2};
+      }
+      if (runs % 3 == 0) {
+        o.clipping = wire == ValueType::kFp16 ? Clipping::kExact : Clipping::kPrevious;
+        o.optimizer.max_norm = 0.2;
+      }
+      o.evaluation = {.every = 2, .laps = 1};
+      o.collection = {.every = 3};
+      ExpectReferenceBits(o, Delayed(TransportsOfRun(runs), runs, kMaxDelay));
+    }
   }
 }
 

@@ -59,7 +59,7 @@ struct Buffers {
             .wire = wire.data() + (64 - address % 64) % 64 / sizeof(uint16_t) + shift_,
             .wire_type = wire_type,
             .predicted = predicts ? predicted.data() : nullptr,
-            .momentum = 0.9f,
+            .factor = 0.9f,
             .count = theta.count()};
   }
   Values theta, sum, out, first, second, predicted;
@@ -165,7 +165,7 @@ TEST(PredictedTest, GoesOnInTheDirectionOfTheUpdate) {
        .out = &theta,
        .first = &buffer,
        .predicted = &predicted,
-       .momentum = 0.75f,
+       .factor = 0.75f,
        .count = 1});
   EXPECT_EQ(theta, 2.5f);
   EXPECT_EQ(predicted, 2.125f);

@@ -683,7 +683,11 @@ ToyResult RunToyReference(const ToyOptions& o, ToyState* first) {
     for (int j = o.frozen_prefix; j < s; ++j) {
       sums[j].data()[layouts[j].trailer_offset_bytes] = std::byte{1};  // only the first contributed
       std::memcpy(before[j].data(), now[j].data(), now[j].size());
-      if (skips) continue;
+      std::swap(guess[j], next_guess[j]);
+      if (skips) {
+        next_guess[j] = travels(now[j]);
+        continue;
+      }
       optimizers[j].Update({.iteration = updates,
                             .divisor = average(),
                             .loss_scale = scale,
@@ -691,12 +695,14 @@ ToyResult RunToyReference(const ToyOptions& o, ToyState* first) {
                             .theta = before[j].data(),
                             .sum = sums[j].data()},
                            now[j].data());
-      std::swap(guess[j], next_guess[j]);
-      const float momentum = static_cast<float>(o.optimizer.sgd.momentum);
+      const bool sgd = o.optimizer.type == OptimizerOptions::Type::kSgd;
+      const double factor = sgd ? o.optimizer.sgd.momentum : 1;
       for (int i = 0; i < o.width; ++i) {
         const float made = now[j].as<float>()[i];
         const float step = made - before[j].as<float>()[i];
-        next_guess[j][i] = std::fma(momentum, step, made);
+        next_guess[j][i] =
+            Rounded(precision.wire(),
+                    std::fma(float(o.optimizer.prediction_factor.value_or(factor)), step, made));
       }
     }
     if (IsCollected(ToyPlan(o), Version(t + 1))) collect();

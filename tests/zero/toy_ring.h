@@ -43,7 +43,7 @@ struct ToyOptions {
   int window = 0;          // 0: SmallestWindow
   std::vector<int> hosts;  // as in Plan
   bool stagger = false;
-  bool predict = false;  // heavy-ball SGD
+  bool predict = false;
   int retain = 0;
   Clipping clipping = Clipping::kOff;  // kExact with cdp_v2: strict, too
   bool strict = false;

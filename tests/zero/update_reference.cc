@@ -59,8 +59,11 @@ uint16_t RandomBits(const RoundingKey& key, uint64_t position) {
 void Write(const UpdateSpan& span, int64_t i, float value) {
   const float before = span.theta[i];
   span.out[i] = value;
-  if (span.predicted != nullptr) {
-    span.predicted[i] = std::fma(span.momentum, value - before, value);
+  const float guess = std::fma(span.factor, value - before, value);
+  if (span.predicted != nullptr && span.wire_type == ValueType::kFp32) {
+    static_cast<float*>(span.predicted)[i] = guess;
+  } else if (span.predicted != nullptr) {
+    static_cast<uint16_t*>(span.predicted)[i] = ToWire(span.wire_type, guess);
   }
   if (span.wire_type != ValueType::kFp32) span.wire[i] = ToWire(span.wire_type, value);
 }

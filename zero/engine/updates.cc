@@ -57,6 +57,10 @@ void PendingUpdate::CarryOver() {
     std::memcpy(memory_.out, memory_.theta, static_cast<size_t>(bytes));
   }
   if (memory_.wire != nullptr) RoundParameters(layout_, memory_.out, memory_.wire);
+  if (memory_.predicted == nullptr) return;
+  // No move is the best guess.
+  const std::byte* const version = memory_.wire != nullptr ? memory_.wire : memory_.out;
+  std::memcpy(memory_.predicted, version, static_cast<size_t>(layout_.parameter_bytes));
 }
 
 bool PendingUpdate::Step() {

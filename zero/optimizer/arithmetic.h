@@ -101,6 +101,16 @@ RZ_BOTH_SIDES float FromWire(ValueType type, uint16_t value) {
   return FloatOf(sign | bits);
 }
 
+// Value i of what `span` predicts, after an update from `theta` to `out`.
+RZ_BOTH_SIDES void StorePredicted(const UpdateSpan& span, int64_t i, float theta, float out) {
+  const float value = Scalar::MulAdd(span.factor, Scalar::Sub(out, theta), out);
+  if (span.wire_type == ValueType::kFp32) {
+    static_cast<float*>(span.predicted)[i] = value;
+  } else {
+    static_cast<uint16_t*>(span.predicted)[i] = ToWire(span.wire_type, value);
+  }
+}
+
 }  // namespace ringzero
 
 #endif  // RINGZERO_ZERO_OPTIMIZER_ARITHMETIC_H_

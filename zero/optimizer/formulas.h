@@ -127,12 +127,6 @@ RZ_FORMULA typename M::V Next(const MoveStep& step, Values<M>& v) {
   return M::NegMulAdd(M::Set(step.rate), v.sum, M::Mul(v.theta, M::Set(step.keep)));
 }
 
-// Predicts θ after the next update: this update's step, times the momentum, once more.
-template <class M>
-RZ_FORMULA typename M::V PredictedFrom(typename M::V theta, typename M::V out, float momentum) {
-  return M::MulAdd(M::Set(momentum), M::Sub(out, theta), out);
-}
-
 // The parts of `span` that `step` reads and writes. LambStep and MuonStep write no wire copy and no
 // prediction: their `out` is no version. An unread input points to one that is read.
 template <class Step>
@@ -160,9 +154,7 @@ RZ_FORMULA void UpdateValue(const Step& step, const UpdateSpan& span, int64_t i)
   if (second != nullptr) second[i] = v.second;
   span.out[i] = out;
   if (span.wire_type != ValueType::kFp32) span.wire[i] = ToWire(span.wire_type, out);
-  if (span.predicted != nullptr) {
-    span.predicted[i] = PredictedFrom<Scalar>(v.theta, out, span.momentum);
-  }
+  if (span.predicted != nullptr) StorePredicted(span, i, v.theta, out);
 }
 
 }  // namespace RZ_FORMULA_NAMESPACE

@@ -123,6 +123,8 @@ __attribute__((flatten)) void Walk(UpdateSpan span, Step step) {
   const int64_t whole = kVectors ? span.count / Lanes() * Lanes() : 0;
   constexpr bool kWrites = kWire != ValueType::kFp32;
   HWY_ALIGN float written[kWrites ? kWireRun : 1];
+  HWY_ALIGN float guessed[kWrites ? kWireRun : 1];
+  const bool predicts = span.predicted != nullptr;
   int64_t i = 0;
   while (i < whole) {
     const int64_t from = i, to = kWrites ? std::min(whole, from + kWireRun) : whole;
@@ -140,11 +142,18 @@ __attribute__((flatten)) void Walk(UpdateSpan span, Step step) {
         hn::StoreU(out, d, span.out + i);
       }
       if (kWrites) hn::Store(out, d, written + (i - from));
-      if (span.predicted != nullptr) {
-        hn::StoreU(PredictedFrom<Vector>(v.theta, out, span.momentum), d, span.predicted + i);
+      if (predicts) {
+        float* const guess =
+            kWrites ? guessed + (i - from) : static_cast<float*>(span.predicted) + i;
+        // As StorePredicted (arithmetic.h).
+        hn::StoreU(hn::MulAdd(hn::Set(d, span.factor), hn::Sub(out, v.theta), out), d, guess);
       }
     }
-    if constexpr (kWrites) StoreWire<kStore, kWire>(written, to - from, span.wire + from);
+    if constexpr (kWrites) {
+      StoreWire<kStore, kWire>(written, to - from, span.wire + from);
+      auto* const guesses = static_cast<uint16_t*>(span.predicted);
+      if (predicts) StoreWire<Store::kPlain, kWire>(guessed, to - from, guesses + from);
+    }
   }
   for (; i < span.count; ++i) UpdateValue<kDivide>(step, span, i);
 }

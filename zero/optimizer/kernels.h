@@ -41,10 +41,11 @@ struct UpdateSpan {
   // The copy of `out` that travels, rounded to nearest, ties to even. kFp32: none, `out` travels.
   uint16_t* wire = nullptr;
   ValueType wire_type = ValueType::kFp32;
-  // Predicts θ_{t+2}: θ_{t+1} + momentum · (θ_{t+1} - θ_t), the difference rounded, then one fma.
-  // Stands in for θ_{t+2} until θ_{t+2} is there; null: none. Custom updates write no prediction.
-  float* predicted = nullptr;
-  float momentum = 0;
+  // Predicts θ_{t+2}: θ_{t+1} + factor · (θ_{t+1} - θ_t), the difference rounded, then one fma. As it
+  // travels: floats, or values of wire_type, rounded as the wire. Stands in for θ_{t+2} until
+  // θ_{t+2} is there. Null: none.
+  void* predicted = nullptr;
+  float factor = 0;
   int64_t count = 0;
 };
 

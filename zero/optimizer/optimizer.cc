@@ -15,10 +15,14 @@ namespace {
 // Without a gradient.
 void CarryOver(const UpdateSpan& span) {
   if (span.out != span.theta) std::memcpy(span.out, span.theta, span.count * sizeof(float));
-  if (span.predicted != nullptr) {
-    std::memcpy(span.predicted, span.theta, span.count * sizeof(float));
+  const void* version = span.out;
+  if (span.wire != nullptr) {
+    NarrowPass(span.wire_type, span.out, span.wire, span.count);
+    version = span.wire;
   }
-  if (span.wire != nullptr) NarrowPass(span.wire_type, span.out, span.wire, span.count);
+  if (span.predicted != nullptr) {
+    std::memcpy(span.predicted, version, span.count * SizeOf(span.wire_type));
+  }
 }
 
 }  // namespace
@@ -104,8 +108,8 @@ void StageOptimizer::Block(const UpdateBlock& block, const UpdateInput& input, s
     whole.wire_type = layout_.parameter_type;
   }
   if (input.predicted != nullptr) {
-    whole.predicted = at(input.predicted, parameter.offset_bytes);
-    whole.momentum = static_cast<float>(options_.sgd.momentum);
+    whole.predicted = input.predicted + parameter.offset_bytes;
+    whole.factor = static_cast<float>(PredictionFactor(options_));
   }
   if (!state.contributed) {
     if (block.phase == 0) CarryOver(PartOf(whole, block.begin, block.end));

@@ -39,8 +39,8 @@ struct UpdateInput {
   const std::byte* theta;     // θ_t, in the stage's layout of masters
   const std::byte* sum;       // in the stage's sum layout, trailer included
   std::byte* wire = nullptr;  // where masters are apart: θ_{t+1} as it travels
-  // Written besides θ_{t+1}, in its layout: what SGD with momentum goes on to from there
-  // (kernels.h). What an update leaves alone is predicted to stay. Null: nothing.
+  // Written besides θ_{t+1}, as it travels: what the next update may make of it (kernels.h). What an
+  // update leaves alone is predicted to stay. Null: nothing.
   std::byte* predicted = nullptr;
   // StageOptimizer::scratch_bytes() from a multiple of 64 on, the same for all blocks of an update.
   // Null where there are none.

@@ -174,18 +174,16 @@ void AddNumbers(const OptimizerOptions& options, Lines& lines) {
 
 }  // namespace
 
-absl::Status CheckPredictable(const OptimizerOptions& options) {
-  const bool sgd = options.type == OptimizerOptions::Type::kSgd && options.sgd.momentum > 0;
-  if (sgd && options.sgd.nesterov == SgdOptions::Nesterov::kOff) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      "predictions need an optimizer of type SGD with optimizer.params.momentum above 0 and "
-      "without "
-      "nesterov");
+double PredictionFactor(const OptimizerOptions& options) {
+  const bool sgd = options.type == OptimizerOptions::Type::kSgd;
+  return options.prediction_factor.value_or(sgd ? options.sgd.momentum : 1);
 }
 
 absl::Status CheckOptimizer(const OptimizerOptions& options) {
   RZ_RETURN_IF_ERROR(CheckNotNegative("lr", options.learning_rate));
   RZ_RETURN_IF_ERROR(CheckNotNegative("max_norm", options.max_norm));
+  const double factor = options.prediction_factor.value_or(0);
+  if (!(factor >= 0 && factor <= 1)) return OutOfRange("prediction_factor", "in [0, 1]", factor);
   switch (options.type) {
     case OptimizerOptions::Type::kSgd: return CheckSgd(options.sgd);
     case OptimizerOptions::Type::kAdamW:
@@ -259,7 +257,8 @@ absl::Status CheckGroups(const OptimizerOptions& options, const std::vector<Stag
 std::string DescribeOptimizer(const OptimizerOptions& options) {
   Lines lines;
   lines.Add("", "type", options.type, "learning_rate", options.learning_rate, "rate_factor",
-            options.rate_factor, "max_norm", options.max_norm, "decays", options.decays);
+            options.rate_factor, "max_norm", options.max_norm, "decays", options.decays,
+            "prediction_factor", options.prediction_factor);
   for (size_t i = 0; i < options.groups.size(); ++i) {
     const ParameterGroup& group = options.groups[i];
     const std::string prefix = absl::StrCat("group ", i, ".");

@@ -121,11 +121,12 @@ struct OptimizerOptions {
   LambOptions lamb;
   MuonOptions muon;
   std::shared_ptr<const ElementwiseUpdate> custom;  // kCustom: MakeElementwise(…)
+  // Of predictions (Plan::predict): 0 to 1. Absent: the momentum of SGD, 1 of the others.
+  std::optional<double> prediction_factor;
 };
 
-// Whether the versions to come can be predicted: only those of SGD with a momentum, without
-// Nesterov (heavy ball). InvalidArgument says what is missing.
-absl::Status CheckPredictable(const OptimizerOptions& options);
+// a of the prediction θ' + a · (θ' - θ) of what the update behind θ' makes (kernels.h).
+double PredictionFactor(const OptimizerOptions& options);
 
 // InvalidArgument for rates, betas or decays outside of their ranges; names the key.
 absl::Status CheckOptimizer(const OptimizerOptions& options);

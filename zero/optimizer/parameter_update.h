@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "zero/optimizer/arithmetic.h"
 #include "zero/optimizer/kernels.h"
 #include "zero/optimizer/rate_curve.h"
 
@@ -97,7 +98,9 @@ inline UpdateSpan PartOf(const UpdateSpan& whole, int64_t begin, int64_t end) {
   if (part.first != nullptr) part.first += begin;
   if (part.second != nullptr) part.second += begin;
   if (part.wire != nullptr) part.wire += begin;
-  if (part.predicted != nullptr) part.predicted += begin;
+  if (part.predicted != nullptr) {
+    part.predicted = static_cast<std::byte*>(part.predicted) + begin * SizeOf(part.wire_type);
+  }
   return part;
 }
 
@@ -163,7 +166,9 @@ std::shared_ptr<const ElementwiseUpdate> MakeElementwise(Rule rule) {
         std::array<float, kCount> state;
         for (size_t s = 0; s < kCount; ++s) state[s] = states[s][i];
         const float gradient = span.sum[i] / divisor * moment.clip;
-        span.out[i] = rule_(moment, span.theta[i], gradient, state);
+        const float theta = span.theta[i];
+        span.out[i] = rule_(moment, theta, gradient, state);
+        if (span.predicted != nullptr) StorePredicted(span, i, theta, span.out[i]);
         for (size_t s = 0; s < kCount; ++s) states[s][i] = state[s];
       }
       if (span.wire_type != ValueType::kFp32) {
