@@ -7,12 +7,12 @@ parallelism peaks at the number of workers.
 """
 
 import charts
-from ring_run import Options, bench_parser, main, say, table, train
+from ring_run import Options, bench_parser, main, of_rule, say, table, train
 
-VARIANTS = {"dp": {"cyclic.rule": "dp", "cyclic.stagger": False},
-            "cdp_v1, stagger": {"cyclic.rule": "cdp_v1", "cyclic.stagger": True},
-            "cdp_v2, stagger": {"cyclic.rule": "cdp_v2", "cyclic.stagger": True},
-            "cdp_v2, no stagger": {"cyclic.rule": "cdp_v2", "cyclic.stagger": False}}
+VARIANTS = {"dp": of_rule("dp", stagger=False),
+            "cdp_v1, stagger": of_rule("cdp_v1", stagger=True),
+            "cdp_v2, stagger": of_rule("cdp_v2", stagger=True),
+            "cdp_v2, no stagger": of_rule("cdp_v2", stagger=False)}
 STAGES = 32
 
 

@@ -9,7 +9,7 @@ copies) is shown, too.
 import os
 import statistics
 
-from ring_run import BenchError, Options, bench_parser, main, table, take_turns, train_traced
+from ring_run import BenchError, Options, bench_parser, main, of_rule, table, take_turns, train_traced
 
 # A norm that every iteration exceeds: what is not clipped costs the same.
 FORMS = {"off": {"gradient_clipping": 0},
@@ -40,7 +40,7 @@ def _row(rounds: list[dict], form: str) -> list[str]:
 def _bench(options: Options, command: str) -> list[str]:
     def one(form: str) -> dict[str, float]:
         summary, slices = train_traced(options, {
-            **FORMS[form], "cyclic.rule": options.rule, "cyclic.workers": options.workers})
+            **FORMS[form], **of_rule(options.rule, workers=options.workers)})
         step, waits = summary["step_seconds"]["median"], summary["waits_seconds_per_step"]
         others = sum(event["dur"] for event in slices if event["cat"] not in ("compute", "waits"))
         waited = sum(waits[cause] for cause in ("parameters", "gradient_sums", "update"))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import charts
 from peers.processes import Command, PeakWatch, run_group
-from ring_run import (BenchError, Options, bench_parser, main, positive, run, say, table,
+from ring_run import (PAPER, BenchError, Options, bench_parser, main, positive, run, say, table,
                       write_json, write_page)
 
 _BOUND = 0.05
@@ -49,7 +49,7 @@ class Case:
         return {**_MODELS[self.model], "gradient_accumulation_steps": 1, "gradient_clipping": 0,
                 "optimizer": _ADAMW, "iterations": iterations, "evaluation": {"every": 0},
                 "seed": 1, "zero_optimization": {"stage": self.zero_stage},
-                "cyclic": {"rule": self.rule, "workers": self.workers,
+                "cyclic": {"rule": self.rule, **PAPER, "workers": self.workers,
                            "transport": self.transport, "threads": 1}}
 
 

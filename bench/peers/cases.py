@@ -7,6 +7,8 @@
 import dataclasses
 from dataclasses import dataclass, field
 
+from ring_run import PAPER
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -56,7 +58,8 @@ class Case:
             "iterations": iterations,
             "evaluation": {"every": 0},
             "seed": self.seed,
-            "cyclic": {"workers": self.workers, "transport": "shm", "threads": 1, **cyclic},
+            "cyclic": {"workers": self.workers, "transport": "shm", "threads": 1, **PAPER,
+                       **cyclic},
         }
 
     @property

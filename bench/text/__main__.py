@@ -8,10 +8,11 @@ import math
 import os
 
 import charts
-from ring_run import RULES, Options, bench_parser, main, positive, say, table, train, write_json
+from ring_run import RULES, Options, bench_parser, main, of_rule, positive, say, table,
+                      train, write_json
 
 Curve = list[tuple[float, float]]  # (iteration, validation loss in nats per byte); empty: diverged
-STRICT = {"cyclic.rule": "cdp_v2", "cyclic.strict": True, "cyclic.slack": 0}
+STRICT = of_rule("cdp_v2", strict=True, slack=0)
 ADAMW = {**{rule: RULES[rule] for rule in ("dp", "cdp_v2, slack 0", "cdp_v2, slack 1")},
          "cdp_v2, strict": STRICT, "cdp_v1": RULES["cdp_v1"]}
 PREDICTED = {"dp": RULES["dp"]}

@@ -10,7 +10,7 @@ import re
 import statistics
 from dataclasses import dataclass
 
-from ring_run import Options, bench_parser, main, table, take_turns, train_traced
+from ring_run import Options, bench_parser, main, of_rule, table, take_turns, train_traced
 
 LIMIT = 2.0  # percent of a step, under cdp_v1
 WARM_UP = 2  # iterations, which are not counted
@@ -70,10 +70,9 @@ def _bench(options: Options, command: str) -> list[str]:
     runs = list(itertools.product(("dp", "cdp_v1"), options.slowness or [1, 10]))
 
     def one(run: tuple[str, float]) -> tuple[float, Exposed]:
-        rule, slowness = run
+        name, slowness = run
         summary, slices = train_traced(options, {
-            "cyclic.rule": rule, "cyclic.workers": options.workers,
-            "cyclic.inject.update_slowness": slowness})
+            **of_rule(name, workers=options.workers), "cyclic.inject.update_slowness": slowness})
         return summary["step_seconds"]["median"], exposed(slices, summary["iterations"])
 
     rounds = take_turns(runs, options.rounds, one)

@@ -333,10 +333,7 @@ absl::StatusOr<PlannedRun> PlanRun(const RunInput& input, const PlanFunction& pl
   if (!made.ok()) return PlanError(config, made.status());
   PlannedRun run{.layers = std::move(made->layers), .model = std::move(made->description)};
   const std::vector<LayerDescription> counted = run.model.layers;
-  PlanRequest request = PlanRequestOf(config);
-  request.epoch_samples = input.length.epoch_samples;
-  request.iterations = input.length.iterations;
-  request.evaluation = input.length.evaluation;
+  PlanRequest request = PlanRequestOf(config, input.length);
   request.proof = input.proof;
   if (input.stage_per_layer) {
     request.stages = static_cast<int>(counted.size());
@@ -486,6 +483,7 @@ absl::StatusOr<CostProfile> MeasureCosts(const RunInput& input) {
   few.stage_per_layer = true;
   few.length.iterations = kLeftOut + kMeasured;
   few.length.evaluation = {};
+  few.length.warmup_updates = 0;
   const CyclicConfig& cyclic = few.config.cyclic;
   std::fprintf(stderr, "ringzero: measuring %d iterations with %d workers at a time ...\n",
                few.length.iterations, cyclic.workers);

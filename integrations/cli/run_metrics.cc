@@ -246,7 +246,7 @@ std::string TextOf(const SummaryInfo& info, const std::vector<WorkerReport>& rep
                         "counted)\n",
                         Sum(reports, &WorkerReport::pss_peak_mib));
   const Config& config = info.config;
-  const std::string rule = DescribeRule(config.cyclic.rule, config.batch.laps);
+  const std::string rule = DescribeRule(config.cyclic.rule, config.batch.laps, info.rule_choice);
   if (!rule.empty()) absl::StrAppend(&text, rule, "\n");
   const std::string& digest = reports.front().parameters_sha256;
   if (!digest.empty()) absl::StrAppend(&text, "parameters sha256 ", digest, "\n");
@@ -278,8 +278,12 @@ std::optional<std::string> ProgressMeter::Line(const RingReport& result, const W
   const int64_t tokens = TokensPerSample(facts_.config);
   const int64_t units = facts_.config.batch.train_batch * std::max<int64_t>(tokens, 1);
   const double left = elapsed / done * (facts_.plan.iterations - done);
-  std::string line = absl::StrFormat("iteration %d/%d  loss %.4f  lr %.3g", done,
-                                     facts_.plan.iterations, result.loss(), so_far.lr);
+  const Plan& plan = facts_.plan;
+  const std::string phase =
+      plan.warmup_updates > 0 ? absl::StrCat(" (", ToString(plan.rule_at(Iteration(done - 1))), ")")
+                              : "";
+  std::string line = absl::StrFormat("iteration %d/%d%s  loss %.4f  lr %.3g", done, plan.iterations,
+                                     phase, result.loss(), so_far.lr);
   if (so_far.gradient_norm.has_value()) {
     absl::StrAppendFormat(&line, "  gradient_norm %.3g", *so_far.gradient_norm);
   }
@@ -306,13 +310,13 @@ std::string FormatDuration(double seconds) {
   return absl::StrFormat("%d h %02d min", whole / 3600, whole % 3600 / 60);
 }
 
-std::string DescribeRule(Rule rule, int64_t laps) {
+std::string DescribeRule(Rule rule, int64_t laps, const std::string& choice) {
   if (rule == Rule::kDp) return "";
   return absl::StrFormat(
       "rule %s, K = %d: a worker waits less than with dp, but the first of its K micro-batches per "
       "update reads older parameters, which can cost loss, most of all with K = 1 "
-      "(docs/results/text.md)",
-      ToString(rule), laps);
+      "(docs/results/text.md)\n%s",
+      ToString(rule), laps, choice);
 }
 
 void ProgressScreen::Progress(const std::string& line) {

@@ -75,8 +75,9 @@ class ProgressMeter {
 // "1.5 s", "42 s", "3 min 05 s", "2 h 10 min".
 std::string FormatDuration(double seconds);
 
-// One sentence: what a cyclic rule gains and costs with K accumulation steps; empty for dp.
-std::string DescribeRule(Rule rule, int64_t laps);
+// What a cyclic rule gains and costs with K accumulation steps, and what was chosen for it
+// (RunLength::rule_choice); empty for dp.
+std::string DescribeRule(Rule rule, int64_t laps, const std::string& choice);
 
 // Standard error.
 class ProgressScreen {
@@ -154,6 +155,7 @@ struct SummaryInfo {
   const Config& config;
   int iterations = 0;  // that were done
   int planned_iterations = 0;
+  std::string rule_choice;   // of RunLength
   bool interrupted = false;  // no bytes are told then: bytes are of whole runs
   const NotWritten& not_written;
   double seconds = 0;       // of the run, start-up included

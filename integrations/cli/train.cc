@@ -94,7 +94,7 @@ void SayPlan(const TrainRun& run, const PlannedRun& planned, const Note& note) {
       planned.model.parameter_count, planned.model.layers.size(), plan.stage_count(), plan.workers,
       run.config().keys.String("cyclic.transport"), ToString(plan.rule), plan.iterations,
       run.config().batch.train_batch));
-  const std::string rule = DescribeRule(plan.rule, plan.laps);
+  const std::string rule = DescribeRule(plan.rule, plan.laps, run.input.length.rule_choice);
   if (!rule.empty()) note(rule);
   for (const std::string& warning : planned.planned.warnings) {
     note(absl::StrCat("warning: ", warning));
@@ -372,6 +372,7 @@ absl::Status TellResults(TrainRun& run, const std::vector<std::string>& results,
       {.config = run.config(),
        .iterations = interrupted ? reports.front().iterations : run.input.length.iterations,
        .planned_iterations = run.input.length.iterations,
+       .rule_choice = run.input.length.rule_choice,
        .interrupted = interrupted,
        .not_written = run.not_written,
        .seconds = seconds,

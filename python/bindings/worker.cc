@@ -151,10 +151,7 @@ absl::StatusOr<PlannedRun> Worker::Plan(const RunLength& length, bool collects,
                                         const PlanFunction& plan_model) const {
   PlannedRun run{.layers = layers_};
   RZ_ASSIGN_OR_RETURN(run.model, DescribeModel(run.layers, {}));
-  PlanRequest request = PlanRequestOf(config_);
-  request.iterations = length.iterations;
-  request.epoch_samples = length.epoch_samples;
-  request.evaluation = length.evaluation;
+  PlanRequest request = PlanRequestOf(config_, length);
   request.collection = {.on_request = collects, .parameters_only = true};
   request.requests = true;
   request.optimizer = config_.optimizer;

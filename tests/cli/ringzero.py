@@ -29,7 +29,7 @@ TINY = {
     "iterations": 12,
     "evaluation": {"every": 5},
     "seed": 3,
-    "cyclic": {"rule": "cdp_v2", "workers": 2},
+    "cyclic": {"rule": "cdp_v2", "warmup_updates": 0, "predict": False, "workers": 2},
 }
 
 

@@ -35,7 +35,7 @@ SMALL = {
     "model": {"type": "mlp", "hidden": [24, 24, 24, 24, 24, 24, 16]},
     "iterations": ITERATIONS,
     "steps_per_print": 1,
-    "cyclic": {"rule": "cdp_v2", "workers": WORKERS, "peer_timeout": PEER_TIMEOUT,
+    "cyclic": {"rule": "cdp_v2", "warmup_updates": 0, "predict": False, "workers": WORKERS, "peer_timeout": PEER_TIMEOUT,
                "checksums": True},
 }
 # A lap of a tenth of a second or two: ten times slower, it takes longer than peer_timeout.
@@ -306,7 +306,7 @@ class ManyWorkers(unittest.TestCase):
     """More workers than any machine here has cores."""
     CONFIG = {**TINY, "model": {"type": "mlp", "hidden": [16] * 15},
               "data": {**TINY["data"], "samples": 1024}, "iterations": 20, "steps_per_print": 1,
-              "evaluation": {"every": 0}, "cyclic": {"rule": "cdp_v2", "workers": 16}}
+              "evaluation": {"every": 0}, "cyclic": {"rule": "cdp_v2", "warmup_updates": 0, "predict": False, "workers": 16}}
     START_SECONDS = 5.0
 
     def test_sixteen_start_in_time_and_train(self):

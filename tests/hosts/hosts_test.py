@@ -35,7 +35,7 @@ CONFIG = {
     "steps_per_print": 1,
     "evaluation": {"every": 0},
     "seed": 5,
-    "cyclic": {"rule": "cdp_v2", "threads": 1, "peer_timeout": PEER_TIMEOUT, "wait_timeout": 60},
+    "cyclic": {"rule": "cdp_v2", "warmup_updates": 0, "predict": False, "threads": 1, "peer_timeout": PEER_TIMEOUT, "wait_timeout": 60},
 }
 
 

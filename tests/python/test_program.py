@@ -22,7 +22,7 @@ def configuration(folder: pathlib.Path, rule: str, count: int) -> dict:
         "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "weight_decay": 0.01}},
         "iterations": 6, "seed": 5, "evaluation": {"every": 0},
         # Costs are counted differently: by shape there, by what runs here.
-        "cyclic": {"rule": rule, "boundaries": [0, 2, 4, 7]},
+        "cyclic": {"rule": rule, "warmup_updates": 0, "predict": False, "boundaries": [0, 2, 4, 7]},
     }
 
 

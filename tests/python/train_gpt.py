@@ -89,7 +89,7 @@ def main() -> None:
     model = Gpt(dropout=options.dropout)
     config = {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": options.laps, "seed": 5, "gradient_clipping": 1.0,
               "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "weight_decay": 0.01}},
-              "zero_optimization": {"stage": options.zero_stage}, "cyclic": {"rule": options.rule, "peer_timeout": 3}}
+              "zero_optimization": {"stage": options.zero_stage}, "cyclic": {"rule": options.rule, "warmup_updates": 0, "predict": False, "peer_timeout": 3}}
     engine, _, loader, _ = ringzero.initialize(model=model, config=config, training_data=samples(), iterations=options.iterations,
                                                cut=options.cut or None, example=example())
     for ids, labels in loader:

@@ -17,6 +17,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "base/files.h"
 #include "base/status.h"
@@ -155,8 +156,10 @@ absl::Status FillInject(const ResolvedKeys& keys, int workers, InjectConfig& inj
   return absl::OkStatus();
 }
 
+constexpr char kFactor[] = "cyclic.predict.factor";
+
 absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
-  Fill(keys, "cyclic", Row("rule", &cyclic.rule), Row("predict", &cyclic.predict),
+  Fill(keys, "cyclic", Row("rule", &cyclic.rule), Row("warmup_updates", &cyclic.warmup_updates),
        Row("stages", &cyclic.stages), Row("workers", &cyclic.workers),
        Row("transport", &cyclic.transport), Row("window", &cyclic.window),
        Row("pending", &cyclic.pending), Row("stagger", &cyclic.stagger),
@@ -169,6 +172,9 @@ absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
        Row("checksums", &cyclic.checksums), Row("memory_budget.host", &cyclic.memory_budget.host),
        Row("memory_budget.device", &cyclic.memory_budget.device),
        Row("memory_budget.disk", &cyclic.memory_budget.disk));
+  if (keys.HasSection("cyclic.predict")) {
+    cyclic.predict = !keys.Has(kFactor) || keys.Number(kFactor) > 0;
+  }
   return FillInject(keys, cyclic.workers, cyclic.inject);
 }
 
@@ -176,10 +182,12 @@ absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
 void CheckRule(const ResolvedKeys& keys, const CyclicConfig& cyclic,
                std::vector<absl::Status>& wrong) {
   const bool dp = cyclic.rule == Rule::kDp, v2 = cyclic.rule == Rule::kCdpV2;
-  for (const auto& [path, idle] : {std::pair("cyclic.stagger", dp && cyclic.stagger),
-                                   std::pair("cyclic.predict", dp && cyclic.predict),
-                                   std::pair("cyclic.slack", !v2 && keys.Has("cyclic.slack")),
-                                   std::pair("cyclic.strict", !v2 && keys.IsOn("cyclic.strict"))}) {
+  for (const auto& [path, idle] :
+       {std::pair("cyclic.stagger", dp && cyclic.stagger),
+        std::pair("cyclic.predict", dp && cyclic.predict == true),
+        std::pair("cyclic.warmup_updates", dp && cyclic.warmup_updates > 0),
+        std::pair("cyclic.slack", !v2 && keys.Has("cyclic.slack")),
+        std::pair("cyclic.strict", !v2 && keys.IsOn("cyclic.strict"))}) {
     if (!idle) continue;
     wrong.push_back(keys.Error(path, "has no meaning with cyclic.rule ", ToString(cyclic.rule)));
   }
@@ -217,10 +225,6 @@ absl::Status FillClipping(const ResolvedKeys& keys, double max_norm, bool skips,
     return keys.Error(
         "cyclic.clipping",
         "previous, but with fp16 or bf16.check_grad_overflow updates wait: wanted exact");
-  }
-  if (skips && cyclic.predict) {
-    return keys.Error("cyclic.predict",
-                      "but with fp16 or bf16.check_grad_overflow overflows are skipped");
   }
   const bool exact = cyclic.clipping == Clipping::kExact;
   const bool needed = (exact || skips) && cyclic.rule == Rule::kCdpV2;
@@ -403,9 +407,12 @@ absl::Status FillUpdate(const ResolvedKeys& keys, Config& config) {
     return keys.Error("optimizer", status.message());
   }
   RZ_RETURN_IF_ERROR(FillGroups(keys, config.optimizer));
-  const absl::Status predictable = CheckPredictable(config.optimizer);
-  if (config.cyclic.predict && !predictable.ok()) {
-    return keys.Error("cyclic.predict", predictable.message());
+  if (keys.Has(kFactor)) config.optimizer.prediction_factor = keys.Number(kFactor);
+  if (config.cyclic.predict == true && PredictionFactor(config.optimizer) == 0) {
+    return keys.Error(
+        "cyclic.predict",
+        "its factor is optimizer.params.momentum, found 0: wanted momentum above 0, or "
+        "a factor of its own");
   }
   return absl::OkStatus();
 }
@@ -613,29 +620,54 @@ TransportChoice ChoiceOf(CyclicConfig::Transport transport) {
   return TransportChoice::kAuto;
 }
 
-PlanRequest PlanRequestOf(const Config& config) {
-  const CyclicConfig& cyclic = config.cyclic;
-  return {.workers = cyclic.workers,
-          .zero_stage = config.zero_stage,
-          .laps = static_cast<int>(config.batch.laps),
-          .rule = cyclic.rule,
-          .slack = cyclic.slack,
-          .predict = cyclic.predict,
-          .strict = cyclic.strict,
-          .clipping = cyclic.clipping,
-          .stages = cyclic.boundaries.empty() ? cyclic.stages
-                                              : static_cast<int>(cyclic.boundaries.size()),
-          .boundaries = cyclic.boundaries,
-          .balance = cyclic.balance,
-          .micro_batch = static_cast<int>(config.batch.micro_batch),
-          .window = cyclic.window,
-          .lends = !cyclic.checksums && cyclic.inject.action != InjectConfig::Action::kFlip,
-          .pending = cyclic.pending,
-          .stagger = cyclic.stagger,
-          .retain = cyclic.retain,
-          .exchange = cyclic.exchange,
-          .precision = config.precision};
+namespace {
+
+// How many updates the rate takes to its height.
+int64_t WarmupOf(const RateCurve& curve) {
+  using Type = RateCurve::Type;
+  switch (curve.type) {
+    case Type::kWarmup:
+    case Type::kWarmupDecay:
+    case Type::kWarmupCosine: return curve.warmup.updates;
+    case Type::kOneCycle: return static_cast<int64_t>(curve.one_cycle.first_updates);
+    case Type::kPhases: return curve.phases.warmup_updates;
+    case Type::kConstant:
+    case Type::kRangeTest: return 0;
+  }
+  return 0;
 }
+
+// Of which optimizers docs/results/rules_study.md finds that predictions help.
+bool PredictionsHelp(const OptimizerOptions& optimizer) {
+  using Type = OptimizerOptions::Type;
+  const bool heavy_ball =
+      optimizer.sgd.momentum > 0 && optimizer.sgd.nesterov == SgdOptions::Nesterov::kOff;
+  return optimizer.type == Type::kAdamW || optimizer.type == Type::kMuon ||
+         (optimizer.type == Type::kSgd && heavy_ball);
+}
+
+// What a cyclic rule comes with, where the configuration does not say it.
+void ChooseForRule(const Config& config, RunLength& length) {
+  const CyclicConfig& cyclic = config.cyclic;
+  if (cyclic.rule == Rule::kDp || !cyclic.exchange) return;
+  const int64_t wanted = std::max<int64_t>(WarmupOf(config.optimizer.curve), 300);
+  const int64_t most = int64_t{length.iterations} * 3 / 10;
+  length.warmup_updates = cyclic.warmup_updates.value_or(std::min(wanted, most));
+  length.predict = cyclic.predict.value_or(PredictionsHelp(config.optimizer));
+  const std::string why = cyclic.warmup_updates.has_value() ? "as configured"
+                          : wanted > most                   ? "30 % of the run"
+                          : wanted > 300                    ? "the rate's warm-up"
+                                                            : "the least that is chosen";
+  const std::string predicts =
+      length.predict ? absl::StrFormat("predicted, factor %g", PredictionFactor(config.optimizer))
+                     : "read as it is";
+  length.rule_choice =
+      absl::StrFormat("the first %d of %d updates are of dp (%s); what is stale is %s (%s)",
+                      length.warmup_updates, length.iterations, why, predicts,
+                      cyclic.predict.has_value() ? "as configured" : "what helps this optimizer");
+}
+
+}  // namespace
 
 absl::StatusOr<RunLength> MeasureRun(const Config& config, int64_t train_samples,
                                      int64_t test_samples) {
@@ -669,6 +701,7 @@ absl::StatusOr<RunLength> MeasureRun(const Config& config, int64_t train_samples
             : absl::StrCat("the last batch of each epoch has ", rest, " samples, the others ",
                            batch));
   }
+  ChooseForRule(config, length);
   length.test_samples = test_samples;
   if (config.evaluation.samples != 0) {
     length.test_samples = std::min(length.test_samples, config.evaluation.samples);
@@ -684,6 +717,34 @@ absl::StatusOr<RunLength> MeasureRun(const Config& config, int64_t train_samples
   // Also where none is planned: one may be asked for.
   length.evaluation.laps = static_cast<int>((length.test_samples + per_lap - 1) / per_lap);
   return length;
+}
+
+PlanRequest PlanRequestOf(const Config& config, const RunLength& length) {
+  const CyclicConfig& cyclic = config.cyclic;
+  return {.workers = cyclic.workers,
+          .zero_stage = config.zero_stage,
+          .laps = static_cast<int>(config.batch.laps),
+          .rule = cyclic.rule,
+          .slack = cyclic.slack,
+          .warmup_updates = length.warmup_updates,
+          .predict = length.predict,
+          .strict = cyclic.strict,
+          .clipping = cyclic.clipping,
+          .stages = cyclic.boundaries.empty() ? cyclic.stages
+                                              : static_cast<int>(cyclic.boundaries.size()),
+          .boundaries = cyclic.boundaries,
+          .balance = cyclic.balance,
+          .micro_batch = static_cast<int>(config.batch.micro_batch),
+          .epoch_samples = length.epoch_samples,
+          .window = cyclic.window,
+          .lends = !cyclic.checksums && cyclic.inject.action != InjectConfig::Action::kFlip,
+          .pending = cyclic.pending,
+          .stagger = cyclic.stagger,
+          .retain = cyclic.retain,
+          .exchange = cyclic.exchange,
+          .iterations = length.iterations,
+          .evaluation = length.evaluation,
+          .precision = config.precision};
 }
 
 absl::StatusOr<std::string> ReadConfigFile(const std::string& file) {

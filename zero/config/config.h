@@ -93,7 +93,8 @@ struct InjectConfig {
 struct CyclicConfig {
   Rule rule = Rule::kDp;
   int slack = 1;
-  bool predict = false;
+  std::optional<int> warmup_updates;  // absent: chosen by MeasureRun, likewise
+  std::optional<bool> predict;        // with optimizer.prediction_factor
   bool strict = false;
   Clipping clipping = Clipping::kOff;  // by optimizer.max_norm
   int stages = 0;                      // 0: chosen
@@ -190,22 +191,24 @@ absl::StatusOr<Config> ParseConfig(absl::string_view text, const ConfigSource& s
 // What cyclic.transport asks of Connect (p2p/connect.h), for workers that are processes.
 TransportChoice ChoiceOf(CyclicConfig::Transport transport);
 
-// The plan that a configuration asks for. The length of the run, what is evaluated and collected,
-// and hosts are the caller's.
-PlanRequest PlanRequestOf(const Config& config);
-
 struct RunLength {
   int iterations = 0;
   int64_t iterations_per_epoch = 0;
   int64_t epoch_samples = 0;  // 0: every batch is complete; otherwise an epoch's last is not
   int64_t test_samples = 0;   // how many an evaluation reads
   EvaluationPlan evaluation;
+  int warmup_updates = 0;  // of dp, before a cyclic rule
+  bool predict = false;
+  std::string rule_choice;         // these two in words, and why; empty for dp
   std::vector<std::string> notes;  // for the user: the configuration's notes, and what is dropped
 };
 
 // From the configuration and the number of its samples. InvalidArgument names the key.
 absl::StatusOr<RunLength> MeasureRun(const Config& config, int64_t train_samples,
                                      int64_t test_samples);
+
+// The plan that a configuration asks for. What is collected, and hosts are the caller's.
+PlanRequest PlanRequestOf(const Config& config, const RunLength& length);
 
 absl::StatusOr<std::string> ReadConfigFile(const std::string& file);
 

@@ -223,7 +223,8 @@ Json Node(const KeySpec& key, absl::string_view type) {
     const bool typed = own_type != nullptr && key.parent().empty();
     const Json section = typed ? TypedSection(key, *own_type) : ObjectOf(key.path, type);
     choices.push_back(key.is_list ? List(section, key) : section);
-    if (key.path == "zero_optimization") choices.push_back({{"type", "boolean"}});
+    const bool or_bool = key.path == "zero_optimization" || key.path == "cyclic.predict";
+    if (or_bool) choices.push_back({{"type", "boolean"}});
   } else {
     choices = Values(key);
   }

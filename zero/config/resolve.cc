@@ -29,6 +29,7 @@ using Kind = Finding::Kind;
 constexpr absl::string_view kBf16 = "bf16";
 constexpr absl::string_view kZero = "zero_optimization";
 constexpr absl::string_view kStage = "zero_optimization.stage";
+constexpr absl::string_view kPredict = "cyclic.predict";
 constexpr absl::string_view kOffloadedParameters = "zero_optimization.offload_param";
 
 struct Override {
@@ -318,6 +319,7 @@ class Resolver {
 
   void CheckSection(const JsonValue& value, const KeySpec& key, Voice voice) {
     if (key.path == kZero && value.kind == JsonValue::Kind::kBool) return SetOldZero(value);
+    if (key.path == kPredict && value.kind == JsonValue::Kind::kBool) return SetPredict(value);
     const bool list = value.kind == JsonValue::Kind::kArray;
     if (key.is_list && list) return keys_.Set(key.path, value, value.origin);  // read by FillRun
     if (key.is_list || !value.is_object()) return WrongType(value, key);
@@ -345,6 +347,12 @@ class Resolver {
   void SetOldZero(const JsonValue& value) {
     Add(Kind::kNote, value, kZero, "an old form: write {\"stage\": 1} for true, 0 for false");
     SetValue(value, *FindKey(kStage), Voice::kAloud);
+  }
+
+  // true is an empty section, false one with a factor of 0.
+  void SetPredict(const JsonValue& value) {
+    keys_.SetSection(kPredict, value.place);
+    if (!value.boolean) keys_.Set(Join(kPredict, "factor"), JsonValue::Integer(0), value.origin);
   }
 
   // A section may be another program's name for one value ("bf16": true): the error says so.

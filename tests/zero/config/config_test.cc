@@ -93,7 +93,7 @@ TEST(Config, DefaultsOfTheRing) {
   EXPECT_EQ(config.cyclic.pending, 1);
   EXPECT_EQ(config.cyclic.workers, 4);
   EXPECT_FALSE(config.cyclic.stagger);
-  EXPECT_FALSE(config.cyclic.predict);
+  EXPECT_FALSE(config.cyclic.predict.has_value() || config.cyclic.warmup_updates.has_value());
   EXPECT_TRUE(config.cyclic.exchange);
   EXPECT_EQ(config.cyclic.transport, CyclicConfig::Transport::kAuto);
   EXPECT_EQ(config.cyclic.threads, 1);
@@ -411,10 +411,10 @@ TEST(Config, MessagesForBadInput) {
   record(base, {"data.type=random", "data.input=[3, 3]"});
   record(base, {"cyclic.rule=dp", "cyclic.stagger=true"});
   record(base, {"cyclic.rule=dp", "cyclic.predict=true"});
-  record(base, {"optimizer.type=AdamW", "cyclic.predict=true"});
+  record(base, {"cyclic.rule=dp", "cyclic.warmup_updates=3"});
+  record(base, {"cyclic.rule=cdp_v1", "cyclic.predict=1"});
+  record(base, {"cyclic.rule=cdp_v1", "cyclic.predict={\"factor\": 2}"});
   record(base, {"optimizer.params.momentum=0", "cyclic.predict=true"});
-  record(base, {"optimizer.params.nesterov=true", "optimizer.params.momentum=0.9",
-                "cyclic.predict=true"});
   record(base, {"cyclic.sum_windows=iteration"});
   record(base, {"cyclic.sum_windows=balanced"});
   record(base, {"train_batch_size=100"});
@@ -458,7 +458,7 @@ TEST(Config, AProgramMayBringModelAndData) {
                               "optimizer": {"type": "AdamW", "params": {"lr": 0.1}}})";
   RZ_ASSIGN(const Config config, ParseConfig(kOwn, {.file = "f"}, ModelFrom::kProgram));
   EXPECT_FALSE(config.iterations.has_value() || config.epochs.has_value());
-  const PlanRequest request = PlanRequestOf(config);
+  const PlanRequest request = PlanRequestOf(config, {.iterations = 5});
   EXPECT_EQ(request.workers, config.cyclic.workers);
   EXPECT_EQ(request.micro_batch, 8);
   EXPECT_THAT(
@@ -483,6 +483,63 @@ TEST(Config, ReadsWhatZeroShards) {
   }
   EXPECT_EQ(Parse(kResNet, {"zero_optimization={}"}).zero_stage, 0);
   EXPECT_EQ(Parse(kResNet, {"zero_optimization=true"}).zero_stage, 1) << "an old form";
+}
+
+// Of a run of 1,000 iterations, or as many as are given.
+RunLength Measured(const std::vector<std::string>& sets, int iterations = 1000) {
+  std::vector<std::string> all = {"epochs=null", absl::StrCat("iterations=", iterations)};
+  all.insert(all.end(), sets.begin(), sets.end());
+  absl::StatusOr<RunLength> length = MeasureRun(Parse(kResNet, all), 100000, 0);
+  EXPECT_TRUE(length.ok()) << length.status();
+  return length.ok() ? *std::move(length) : RunLength();
+}
+
+TEST(Config, ACyclicRuleHasAWarmupOfDpUnlessToldOtherwise) {
+  const auto cosine = [](int updates) {
+    return absl::StrCat(R"(scheduler={"type": "Cosine", "params": {"total_num_steps": "auto",
+                                                                "warmup_num_steps": )",
+                        updates, "}}");
+  };
+  EXPECT_EQ(Measured({}).warmup_updates, 300);
+  EXPECT_EQ(Measured({}, 200).warmup_updates, 60) << "30 % of the run";
+  EXPECT_EQ(Measured({cosine(400)}, 5000).warmup_updates, 400);
+  EXPECT_EQ(Measured({cosine(100)}, 5000).warmup_updates, 300);
+  EXPECT_EQ(Measured({cosine(400)}).warmup_updates, 300);
+  EXPECT_EQ(Measured({"cyclic.warmup_updates=0"}).warmup_updates, 0);
+  EXPECT_EQ(Measured({"cyclic.warmup_updates=900"}).warmup_updates, 900);
+  EXPECT_EQ(Measured({"cyclic.rule=dp"}).warmup_updates, 0);
+  EXPECT_EQ(Measured({"cyclic.rule=dp"}).rule_choice, "");
+  EXPECT_EQ(PlanRequestOf(Parse(kResNet), Measured({})).warmup_updates, 300);
+}
+
+TEST(Config, ACyclicRulePredictsWhereItHelps) {
+  EXPECT_TRUE(Measured({}).predict) << "SGD with momentum";
+  EXPECT_FALSE(Measured({"optimizer.params.momentum=0"}).predict);
+  EXPECT_FALSE(Measured({"optimizer.params.nesterov=true"}).predict);
+  const std::string params = "optimizer.params={\"lr\": 0.1}";
+  EXPECT_TRUE(Measured({"optimizer.type=AdamW", params}).predict);
+  EXPECT_FALSE(Measured({"optimizer.type=Lion", params}).predict);
+  EXPECT_TRUE(Measured({"optimizer.type=Lion", params, "cyclic.predict=true"}).predict);
+  EXPECT_FALSE(Measured({"cyclic.predict=false"}).predict);
+  EXPECT_FALSE(Measured({R"(cyclic.predict={"factor": 0})"}).predict);
+  EXPECT_FALSE(Measured({"cyclic.rule=dp"}).predict);
+  EXPECT_EQ(PredictionFactor(Parse(kResNet).optimizer), 0.9) << "the momentum";
+  const Config half = Parse(kResNet, {R"(cyclic.predict={"factor": 0.5})"});
+  EXPECT_EQ(PredictionFactor(half.optimizer), 0.5);
+  EXPECT_TRUE(half.cyclic.predict == true);
+  EXPECT_EQ(Measured({}).rule_choice,
+            "the first 300 of 1000 updates are of dp (the least that is chosen); what is stale is "
+            "predicted, factor 0.9 (what helps this optimizer)");
+}
+
+// A printed configuration reads back equal, with either form of cyclic.predict.
+TEST(Config, PrintsWhatIsPredicted) {
+  for (const char* given : {"true", "false", R"({"factor": 0.25})"}) {
+    const Config config = Parse(kResNet, {absl::StrCat("cyclic.predict=", given)});
+    const Config again = Parse(config.keys.Print());
+    EXPECT_EQ(again.cyclic.predict, config.cyclic.predict) << given;
+    EXPECT_EQ(again.optimizer.prediction_factor, config.optimizer.prediction_factor) << given;
+  }
 }
 
 TEST(Config, SurvivesDamage) {
