@@ -189,6 +189,10 @@ Worker::Worker(Config config, const PythonModel& model, const RunLength& length,
   for (const std::string& note : length.notes) {
     if (self_ == 0) std::cerr << "ringzero: " << note << std::endl;
   }
+  if (self_ == 0 && !length.rule_choice.empty()) {
+    std::cerr << "ringzero: rule " << ToString(cyclic.rule) << ": " << length.rule_choice
+              << std::endl;
+  }
   has_norm_ = seat.run.planned.plan.has_norm() || cyclic.workers == 1;
   RingModelOptions ring{.layers = layers_,
                         .description = seat.run.model,

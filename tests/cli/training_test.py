@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -173,6 +174,21 @@ class Progress(TestCase):
                 lines = [line for line in text.splitlines() if "docs/results/text.md" in line]
                 self.assertEqual(len(lines), said, text)
                 self.assertTrue(all(line.startswith("rule cdp_v1, K = 2: ") for line in lines), lines)
+
+    def test_what_a_cyclic_rule_begins_with(self):
+        chosen = {"cyclic": {"rule": "cdp_v2", "workers": 2}, "steps_per_print": 1}
+        done = self.runs("train", self.config(**chosen))
+        said = ("the first 3 of 12 updates are of dp (30 % of the run); what is stale is predicted, factor 0.9 "
+                "(what helps this optimizer)")
+        self.assertIn(said, done.stderr)
+        self.assertIn(said, done.stdout)
+        phases = re.findall(r"^iteration (\d+)/12 \((\w+)\)", done.stderr, re.M)
+        self.assertEqual(phases, [(str(i), "dp" if i <= 3 else "cdp_v2") for i in range(1, 13)])
+        digest = lambda **cyclic: self.bits(self.config(**{**chosen, "cyclic": {**chosen["cyclic"], **cyclic}}))
+        paper = self.bits(self.config())
+        self.assertEqual(digest(warmup_updates=0, predict=False), paper)
+        found = {digest(), digest(warmup_updates=0), digest(predict=False), digest(predict={"factor": 0.5}), paper}
+        self.assertEqual(len(found), 5, "each trains something else")
 
     def test_threads_that_share_cores_sleep_while_they_wait(self):
         one_core = ["taskset", "--cpu-list", str(min(os.sched_getaffinity(0)))]
