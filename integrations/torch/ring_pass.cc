@@ -257,9 +257,10 @@ TensorList RingModelImpl::Enter(int layer, TensorList inputs) {
 }
 
 TensorList RingModelImpl::Leave(int layer, TensorList outputs) {
-  if (layer != next_layer_) {
-    throw RingError(FailedPrecondition("the module's forward left mark ", layer,
-                                       ", but it is in mark ", next_layer_));
+  if (state_ != State::kForward || layer != next_layer_) {
+    const bool over = state_ != State::kForward;
+    throw RingError(FailedPrecondition("the module's forward left mark ", layer, ", but it is ",
+                                       over ? "at the end" : absl::StrCat("in mark ", next_layer_)));
   }
   random_.reset();
   ++next_layer_;

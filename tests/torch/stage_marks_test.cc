@@ -152,6 +152,10 @@ TEST(StageMarksTest, TraversalThatDiffersFromThePlan) {
     return marks.Leave(0, x);
   };
   EXPECT_THAT(RunOnce(net), AllOf(HasSubstr("ended"), HasSubstr("stage 1 (second)")));
+  net.forward = [](torch::nn::Module& module, StageMarks& marks, TensorList x) {
+    return marks.Leave(4, NetForward(module, marks, std::move(x)));
+  };
+  EXPECT_THAT(RunOnce(net), HasSubstr("left mark 4, but it is at the end"));
 }
 
 TEST(StageMarksTest, Refusals) {
