@@ -63,7 +63,7 @@ struct StagePlan {
 struct EvaluationPlan {
   int every = 0;              // θ_every, θ_{2·every}, … and the last version; 0: none of these
   int laps = 0;               // one evaluation micro-batch per worker and lap
-  std::vector<int> versions;  // and these, which were asked for (requests.h): ascending
+  std::vector<int> versions;  // and these, which are asked for in a run (requests.h): ascending
 };
 
 // Versions that one worker is shown whole, stage by stage: parameters, the averaged gradients of

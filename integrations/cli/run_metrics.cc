@@ -315,8 +315,8 @@ std::string DescribeRule(Rule rule, int64_t laps, const std::string& choice) {
   return absl::StrFormat(
       "rule %s, K = %d: a worker waits less than with dp, but the first of its K micro-batches per "
       "update reads older parameters, which can cost loss, most of all with K = 1 "
-      "(docs/results/text.md)\n%s",
-      ToString(rule), laps, choice);
+      "(docs/results/text.md)%s",
+      ToString(rule), laps, choice.empty() ? "" : absl::StrCat("\n", choice));
 }
 
 void ProgressScreen::Progress(const std::string& line) {

@@ -259,8 +259,9 @@ TensorList RingModelImpl::Enter(int layer, TensorList inputs) {
 TensorList RingModelImpl::Leave(int layer, TensorList outputs) {
   if (state_ != State::kForward || layer != next_layer_) {
     const bool over = state_ != State::kForward;
-    throw RingError(FailedPrecondition("the module's forward left mark ", layer, ", but it is ",
-                                       over ? "at the end" : absl::StrCat("in mark ", next_layer_)));
+    throw RingError(
+        FailedPrecondition("the module's forward left mark ", layer, ", but it is ",
+                           over ? "at the end" : absl::StrCat("in mark ", next_layer_)));
   }
   random_.reset();
   ++next_layer_;

@@ -165,7 +165,7 @@ void BindWorker(py::module_& m) {
           "evaluate", [](Worker& worker) { return worker.Ask(Request::kEvaluation); }, NoGil())
       .def(
           "show", [](Worker& worker) { return worker.Ask(Request::kCollection); }, NoGil())
-      .def_property_readonly("iterations", &Worker::iterations)
+      .def("iterations", &Worker::iterations, NoGil())
       .def("close",
            [](Worker& worker, const py::object& error) {
              const absl::Status failure = error.is_none() ? absl::OkStatus() : StatusOf(error);

@@ -152,8 +152,8 @@ absl::StatusOr<PlannedRun> Worker::Plan(const RunLength& length, bool collects,
   PlannedRun run{.layers = layers_};
   RZ_ASSIGN_OR_RETURN(run.model, DescribeModel(run.layers, {}));
   PlanRequest request = PlanRequestOf(config_, length);
-  request.collection = {.on_request = collects, .parameters_only = true};
-  request.requests = true;
+  request.requests = request.exchange;
+  request.collection = {.on_request = collects && request.exchange, .parameters_only = true};
   request.optimizer = config_.optimizer;
   RZ_ASSIGN_OR_RETURN(request.hosts, WorkersThatShare(ChoiceOf(config_.cyclic.transport),
                                                       job_.has_value() ? job_->seat.hosts

@@ -13,8 +13,10 @@ class _Loader(DataLoader):
     """Ends with the run, if that ends early. Processes of the loader may be ahead of it."""
 
     def __iter__(self) -> Iterator[Any]:
-        for batch in super().__iter__():
-            if self.batch_sampler.run_is_over():
+        engine = self.batch_sampler.engine
+        engine.evaluation_due  # ends the micro-batch that is open
+        for step, batch in enumerate(super().__iter__(), engine.micro_steps):
+            if engine.has_ended_before(step):
                 return
             yield batch
 
@@ -47,20 +49,19 @@ class Data:
 
     def loader(self, engine: Any, processes: int) -> DataLoader:
         """One pass is an epoch, or what is left of it."""
-        self._engine = engine
+        self.engine = engine
         return _Loader(self._training, batch_sampler=self, collate_fn=self._collate,
                        num_workers=processes)
-
-    def run_is_over(self) -> bool:
-        return self._engine.over
 
     def __iter__(self) -> Iterator[list[int]]:
         """The numbers of each micro-batch's samples, from the worker's next micro-batch to the end
         of its epoch. The order is that of `ringzero train`."""
-        engine, config, per_epoch = self._engine, self._config, self.length.iterations_per_epoch
-        engine.evaluation_due  # ends the micro-batch that is open
+        engine, config, per_epoch = self.engine, self._config, self.length.iterations_per_epoch
         laps, first = config.gradient_accumulation_steps(), engine.micro_steps
-        end = min((first // laps // per_epoch + 1) * per_epoch, self.length.iterations)
+        end = min((first // laps // per_epoch + 1) * per_epoch, engine.iterations)
+        if end * laps <= first and engine.evaluation_due:
+            raise InputError("no iteration is left, but an evaluation is due "
+                             "(engine.evaluation_due): call evaluate()")
         for step in range(first, end * laps):
             micro_batch = step % laps * config.workers + engine.global_rank
             if chosen := self._numbers.train(step // laps, micro_batch):

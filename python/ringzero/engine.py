@@ -29,6 +29,7 @@ class Engine:
 
     def __init__(self, model: Any, config: Any, data: Data, cut: Any, example: Any,
                  state_dicts: bool) -> None:
+        self._state_dicts = state_dicts
         for name in Engine.__annotations__:
             setattr(self, name, getattr(config, name))
         self.data, self._cut = data, CutModel(model, cut)
@@ -98,7 +99,7 @@ class Engine:
 
     @property
     def over(self) -> bool:
-        """Whether the last iteration is done."""
+        """Whether the last iteration is done, and the last evaluation."""
         lap = self._next()
         return lap.kind == "done" or lap.kind == "collect" and not self.state_dict_due
 
@@ -106,21 +107,29 @@ class Engine:
         """At worker 0: ends the run early, after the iteration whose number is returned. Loops go on
         until then: that is a few iterations, so that all workers hear of it. Then the loader ends,
         and `over` is true. Nothing at the other workers."""
-        return self._ask(self._worker.end)
+        return self._worker.end()
 
     def request_evaluation(self) -> int | None:
         """At worker 0: a few iterations later, at the one returned, an evaluation is due at all
         workers. Nothing at the other workers."""
-        return self._ask(self._worker.evaluate)
+        if not self.data.length.evaluation_laps:
+            raise InputError("request_evaluation: initialize needs evaluation_data=")
+        return self._worker.evaluate()
 
     def request_state_dict(self) -> int | None:
         """At worker 0, where initialize had state_dicts=True: a few iterations later, at the one
-        returned, state_dict_due is true there. Nothing at the other workers."""
-        return self._ask(self._worker.show)
+        returned, state_dict_due is true there; of the last one the end shows the state. Nothing at
+        the other workers."""
+        if not self._state_dicts:
+            raise InputError("request_state_dict: initialize needs state_dicts=True")
+        return self._worker.show()
 
-    def _ask(self, what: Callable[[], int | None]) -> int | None:
-        self._next()
-        return what()  # a refusal does not end the run
+    def has_ended_before(self, step: int) -> bool:
+        """Whether the run ends before this micro-batch of the worker, as far as it can be known
+        while another is open."""
+        if not self._open:
+            return self.over
+        return step >= self.iterations * self.gradient_accumulation_steps()
 
     @property
     def state_dict_due(self) -> bool:
@@ -145,6 +154,9 @@ class Engine:
         """At worker 0, after the last iteration: the trained parameters and running statistics, by
         the model's names; {} at the others. All workers call it. Or, at worker 0 alone, those that
         request_state_dict() has asked for, when they are due."""
+        return self._with_aliases(self._state())
+
+    def _state(self) -> dict[str, torch.Tensor]:
         if self._final is None:
             due = self.state_dict_due
             if self._next().kind in ("train", "evaluate"):
@@ -155,9 +167,9 @@ class Engine:
             trained = {self._cut.names[name]: values for name, values in found}
             state = {**self._cut.constants, **trained} if found else {}
             if due:
-                return self._with_aliases(state)
+                return state
             self._final = state
-        return self._with_aliases(self._final)
+        return self._final
 
     def _with_aliases(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         aliases = self._cut.aliases.items()
@@ -165,12 +177,13 @@ class Engine:
 
     def save_pretrained(self, folder: str | os.PathLike) -> None:
         """Worker 0 writes model.safetensors, and the configuration of a transformers model, for
-        from_pretrained. All workers call it after the last iteration."""
+        from_pretrained. All workers call it after the last iteration; or worker 0 when a state_dict
+        is due."""
         from safetensors.torch import save_file
-        self.state_dict()
+        state = self._state()
         if self.global_rank == 0:
             os.makedirs(folder, exist_ok=True)
-            save_file({name: values.contiguous() for name, values in self._final.items()},
+            save_file({name: values.contiguous() for name, values in state.items()},
                       os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
             config: Any = getattr(self.module, "config", None)
             if hasattr(config, "save_pretrained"):
@@ -180,6 +193,9 @@ class Engine:
         """Ends the run: waits for what is under way, and for the other workers. An error says whose
         fault it was. With `values` the module of worker 0 holds the trained values afterwards."""
         if os.getpid() == self._process:
+            if self.state_dict_due:
+                raise self._fail(InputError(f"close() after {self.global_steps} of {self.iterations}"
+                                            " iterations: a state_dict is due, call state_dict()"))
             self._run(self.state_dict)
             self._leave()
         if values and self._final:
@@ -193,7 +209,7 @@ class Engine:
         try:
             if (error := getattr(sys, "last_value", None)) is not None:
                 self._fail(error)
-            elif self._next().kind in ("train", "evaluate"):
+            elif self._next().kind in ("train", "evaluate") or self.state_dict_due:
                 raise self._fail(InputError(f"the script ended after {self.global_steps} of "
                                             f"{self.iterations} iterations"))
             else:
@@ -227,7 +243,7 @@ class Engine:
         return error
 
     def _leave(self, error: BaseException | None = None) -> None:
-        self._iterations = self._worker.iterations
+        self._iterations = self._worker.iterations()
         self._process, self._open = None, False
         atexit.unregister(self._at_exit)
         try:
@@ -244,7 +260,7 @@ class Engine:
     @property
     def iterations(self) -> int:
         """How many the run has, as far as this worker has heard: stop() makes it shorter."""
-        return self._worker.iterations if self._process else self._iterations
+        return self._worker.iterations() if self._process else self._iterations
 
     @property
     def global_steps(self) -> int:

@@ -41,6 +41,8 @@ Plan PlanAround(Plan plan, const RunRequest& request) {
   constexpr int kBefore = 2, kBehind = 3;  // as few as a shortened plan has
   NoteRequest(request, plan);
   plan.iterations = std::min(plan.iterations, request.version.value + kBehind);
+  // Else a shortened plan would have some, in case they are asked for.
+  if (plan.evaluation.every == 0 && plan.evaluation.versions.empty()) plan.evaluation.laps = 0;
   const int behind = plan.iterations - request.version.value;
   plan.first_iteration =
       std::max(plan.first_iteration, request.version.value - (kBefore + kBehind - behind));

@@ -425,6 +425,23 @@ int ShortenedWarmup(const Plan& plan, int first) {
 
 }  // namespace
 
+namespace {
+
+// What may be asked for while the run goes on: versions alone, one behind the other, and at the end.
+void AddRequests(Plan& plan) {
+  const int last = plan.iterations;
+  const CollectionPlan& collected = plan.collection;
+  const bool adds_collection = collected.on_request && collected.every == 0 && last > 0;
+  if (adds_collection && collected.versions.empty()) plan.collection.versions = {last};
+  if (plan.evaluation.laps == 0 || !plan.evaluation.versions.empty()) return;
+  const bool planned = plan.evaluation.every > 0;  // the last one is evaluated in any case
+  for (const int v : {planned ? last - 2 : last - 4, last - 1, last}) {
+    if (v > plan.first_iteration) plan.evaluation.versions.push_back(v);
+  }
+}
+
+}  // namespace
+
 Plan ShortenedPlan(const Plan& plan) {
   constexpr int kEnough = 5;
   // The first, which may be stale, the second, which takes what is injected after it, those that go
@@ -434,7 +451,10 @@ Plan ShortenedPlan(const Plan& plan) {
   shortened.laps = std::min(plan.laps, kEnoughLaps);
   // The first, one in the middle, and the last.
   shortened.evaluation.laps = std::min(plan.evaluation.laps, 3);
-  if (plan.iterations - plan.first_iteration <= kEnough) return shortened;
+  if (plan.iterations - plan.first_iteration <= kEnough) {
+    if (plan.requests) AddRequests(shortened);
+    return shortened;
+  }
   const int first = ShortenedFirst(plan), warmup = ShortenedWarmup(plan, first);
   const int of_rule =
       std::max(0, plan.iterations - std::max(plan.first_iteration, plan.warmup_updates));
@@ -446,19 +466,20 @@ Plan ShortenedPlan(const Plan& plan) {
     shortened.collection.every = 1;
     shortened.collection.versions.clear();
   }
-  // Versions that are given, or asked for, come alone, one behind the other and at the end.
-  const bool at_times = plan.requests || !plan.evaluation.versions.empty();
-  if (plan.evaluation.every <= 0 && at_times) {
-    shortened.iterations += 2;
-    const int last = shortened.iterations;
-    shortened.evaluation.versions = {last - 4, last - 1, last};
+  if (plan.evaluation.every > 0) {
+    // How closely evaluations follow each other, and the last one the one before it, is kept up to 2.
+    shortened.evaluation.every = std::min(plan.evaluation.every, 2);
+    const bool last_two_adjacent = plan.iterations % plan.evaluation.every == 1;
+    const bool are_adjacent = shortened.iterations % shortened.evaluation.every == 1;
+    if (shortened.evaluation.every == 2 && last_two_adjacent != are_adjacent) {
+      ++shortened.iterations;
+    }
   }
-  if (plan.evaluation.every <= 0) return shortened;
-  // How closely evaluations follow each other, and the last one the one before it, is kept up to 2.
-  shortened.evaluation.every = std::min(plan.evaluation.every, 2);
-  const bool last_two_adjacent = plan.iterations % plan.evaluation.every == 1;
-  const bool are_adjacent = shortened.iterations % shortened.evaluation.every == 1;
-  if (shortened.evaluation.every == 2 && last_two_adjacent != are_adjacent) ++shortened.iterations;
+  shortened.evaluation.versions.clear();
+  if (plan.requests) {
+    shortened.iterations += 2;  // room for what may be asked for
+    AddRequests(shortened);
+  }
   if (of_rule == 0) shortened.warmup_updates = shortened.iterations;
   return shortened;
 }

@@ -179,7 +179,7 @@ class Progress(TestCase):
         chosen = {"cyclic": {"rule": "cdp_v2", "workers": 2}, "steps_per_print": 1}
         done = self.runs("train", self.config(**chosen))
         said = ("the first 3 of 12 updates are of dp (30 % of the run); what is stale is predicted, factor 0.9 "
-                "(what helps this optimizer)")
+                "(chosen by the optimizer)")
         self.assertIn(said, done.stderr)
         self.assertIn(said, done.stdout)
         phases = re.findall(r"^iteration (\d+)/12 \((\w+)\)", done.stderr, re.M)

@@ -239,7 +239,7 @@ def test_a_run_that_is_stopped_and_looked_at_has_the_bits_of_shorter_ones() -> N
 
 def test_what_cannot_be_asked_for_is_refused_and_the_run_goes_on() -> None:
     engine = engine_of(net(), 2)
-    for ask, words in ((engine.request_evaluation, "no laps"), (engine.request_state_dict, "on_request is false")):
+    for ask, words in ((engine.request_evaluation, "evaluation_data="), (engine.request_state_dict, "state_dicts=True")):
         with pytest.raises(ringzero.InputError, match=words):
             ask()
     assert engine.stop() == 2

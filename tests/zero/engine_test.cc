@@ -131,13 +131,50 @@ TEST(EngineTest, Requests) {
                         .parameters_only = random() % 3 == 0};
         o.warmup_updates = rule == Rule::kDp ? 0 : int(random() % 3) * 4;
         o.gradient_norms = true;
-        o.requests = {{.iteration = int(random() % 4), .request = Request::kEvaluation},
-                      {.iteration = int(random() % 4), .request = Request::kCollection},
-                      {.iteration = 3 + int(random() % 5), .request = Request::kEnd}};
+        o.first_iteration = random() % 3 == 0 ? 2 : 0;
+        o.predict = rule != Rule::kDp && random() % 2 == 0;
+        const int first = o.first_iteration, lap = int(random() % unsigned(laps));
+        o.requests = {{first + int(random() % 4), Request::kEvaluation, lap},
+                      {first + int(random() % 4), Request::kCollection, 0},
+                      {first + 4 + int(random() % 4), Request::kEnd, laps - 1}};
+        o.iterations += first;
         ++run;
+        std::string asked;
+        for (const ToyRequest& each : o.requests) {
+          absl::StrAppend(&asked, " ", each.iteration, ".", each.lap);
+        }
+        SCOPED_TRACE(absl::StrCat("asked in", asked));
         ExpectReferenceBits(o, Delayed(TransportsOfRun(run), run, kMaxDelay));
       }
     }
+  }
+}
+
+// The fewest iterations in which a request can be met.
+TEST(EngineTest, RequestsInShortRuns) {
+  for (const int n : {1, 2, 3}) {
+    for (const int laps : {1, 2}) {
+      for (const int iterations : {4, 5}) {
+        for (const Request request : {Request::kEvaluation, Request::kCollection}) {
+          ToyOptions o{.workers = n, .laps = laps, .iterations = iterations};
+          o.evaluation.laps = 2;
+          o.collection = {.worker = WorkerId(n - 1), .on_request = true};
+          o.requests = {{0, request}};
+          ExpectReferenceBits(o, TransportsOfRun(laps));
+        }
+      }
+    }
+  }
+}
+
+// Asked twice before anybody has heard of it: the second answer knows the first.
+TEST(EngineTest, ARequestIsKnownBeforeItIsFolded) {
+  for (int seed = 0; seed < 5; ++seed) {
+    ToyOptions o{.workers = 3, .iterations = 12};
+    o.evaluation.laps = 1;
+    o.requests = {{0, Request::kEnd}, {1, Request::kEvaluation}};
+    const auto ring = RunToyRing(o, Delayed(LocalTransports(), seed, 20 * kMaxDelay));
+    EXPECT_THAT(ring, Says(HasSubstr("the run ends with version 4")));
   }
 }
 
@@ -147,7 +184,7 @@ TEST(EngineTest, RequestsThatCannotBeMet) {
     o.requests = {asked};
     return std::string(RunToyRing(o, LocalTransports()).status().message());
   };
-  EXPECT_THAT(answer({2, Request::kEvaluation}), HasSubstr("the plan has no laps"));
+  EXPECT_THAT(answer({2, Request::kEvaluation}), HasSubstr("plan.evaluation.laps is 0"));
   EXPECT_THAT(answer({2, Request::kCollection}), HasSubstr("on_request is false"));
   o.evaluation.laps = 1;
   EXPECT_EQ(answer({2, Request::kEvaluation}), "");

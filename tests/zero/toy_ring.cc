@@ -119,9 +119,11 @@ class ToyWorker {
  private:
   absl::Status AskFor(const LapTask& lap) {
     for (const ToyRequest& asked : requests_) {
-      if (lap.micro_batch != 0 || lap.iteration.value != asked.iteration) continue;
+      const bool is_first = lap.micro_batch % toy_.o.workers == 0;
+      if (!is_first || lap.lap.value != asked.lap || lap.iteration.value != asked.iteration)
+        continue;
       RZ_ASSIGN_OR_RETURN(const Version version, engine_.Ask(asked.request));
-      const Version wanted = RequestedVersion(engine_.plan(), lap.iteration);
+      const Version wanted = RequestedVersion(engine_.plan(), asked.brought_by());
       if (version != wanted) return absl::InternalError("a request is about another version");
     }
     return absl::OkStatus();
@@ -324,7 +326,7 @@ Plan ToyPlan(const ToyOptions& options) {
 ToyOptions AsAsked(ToyOptions options) {
   Plan plan = ToyPlan(options);
   for (const ToyRequest& asked : options.requests) {
-    NoteRequest({.version = RequestedVersion(plan, Iteration(asked.iteration)),
+    NoteRequest({.version = RequestedVersion(plan, asked.brought_by()),
                  .ends = asked.request == Request::kEnd,
                  .evaluates = asked.request == Request::kEvaluation,
                  .collects = asked.request == Request::kCollection},

@@ -23,10 +23,13 @@
 
 namespace ringzero {
 
-// Worker 0 asks for it before it begins this iteration.
+// Worker 0 asks for it before it begins this lap.
 struct ToyRequest {
   int iteration = 0;
   Request request = Request::kEnd;
+  int lap = 0;
+  // Only a first lap brings requests.
+  Iteration brought_by() const { return Iteration(iteration + (lap > 0 ? 1 : 0)); }
 };
 
 struct ToyOptions {

@@ -637,8 +637,8 @@ int64_t WarmupOf(const RateCurve& curve) {
   return 0;
 }
 
-// Of which optimizers docs/results/rules_study.md finds that predictions help.
-bool PredictionsHelp(const OptimizerOptions& optimizer) {
+// For which optimizers predictions are chosen (decision 51).
+bool Predicts(const OptimizerOptions& optimizer) {
   using Type = OptimizerOptions::Type;
   const bool heavy_ball =
       optimizer.sgd.momentum > 0 && optimizer.sgd.nesterov == SgdOptions::Nesterov::kOff;
@@ -652,8 +652,9 @@ void ChooseForRule(const Config& config, RunLength& length) {
   if (cyclic.rule == Rule::kDp || !cyclic.exchange) return;
   const int64_t wanted = std::max<int64_t>(WarmupOf(config.optimizer.curve), 300);
   const int64_t most = int64_t{length.iterations} * 3 / 10;
-  length.warmup_updates = cyclic.warmup_updates.value_or(std::min(wanted, most));
-  length.predict = cyclic.predict.value_or(PredictionsHelp(config.optimizer));
+  length.warmup_updates = static_cast<int>(
+      std::min<int64_t>(length.iterations, cyclic.warmup_updates.value_or(std::min(wanted, most))));
+  length.predict = cyclic.predict.value_or(Predicts(config.optimizer));
   const std::string why = cyclic.warmup_updates.has_value() ? "as configured"
                           : wanted > most                   ? "30 % of the run"
                           : wanted > 300                    ? "the rate's warm-up"
@@ -664,7 +665,7 @@ void ChooseForRule(const Config& config, RunLength& length) {
   length.rule_choice =
       absl::StrFormat("the first %d of %d updates are of dp (%s); what is stale is %s (%s)",
                       length.warmup_updates, length.iterations, why, predicts,
-                      cyclic.predict.has_value() ? "as configured" : "what helps this optimizer");
+                      cyclic.predict.has_value() ? "as configured" : "chosen by the optimizer");
 }
 
 }  // namespace

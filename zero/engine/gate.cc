@@ -78,7 +78,8 @@ absl::StatusOr<Version> Gate::Ask(RunRequest request) {
     return FailedPrecondition("requests are for worker 0, in a plan that has them");
   }
   if (request.evaluates && plan.evaluation.laps == 0) {
-    return absl::FailedPreconditionError("an evaluation was asked for, but the plan has no laps");
+    return absl::FailedPreconditionError(
+        "an evaluation was asked for, but plan.evaluation.laps is 0");
   }
   if (request.collects && !plan.collection.on_request) {
     return absl::FailedPreconditionError(
@@ -102,6 +103,7 @@ absl::StatusOr<Version> Gate::Ask(RunRequest request) {
   lock.unlock();  // messages go on
   RZ_RETURN_IF_ERROR(VerifyPlan(PlanAround(asked, request)));
   lock.lock();
+  RZ_RETURN_IF_ERROR(executor_.guarded().error);
   statistics_.Ask(brought_by, request);
   return request.version;
 }

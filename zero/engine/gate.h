@@ -49,7 +49,7 @@ class Gate {
   absl::Status EndCollect();
   absl::StatusOr<Version> Ask(RunRequest request);
 
-  // For the next operation to be known, or the end.
+  // For the next operation to be known, or the end. With the lock held.
   absl::Status WaitForNext(Executor::Lock& lock);
 
  private:

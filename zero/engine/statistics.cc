@@ -98,7 +98,6 @@ void Statistics::KeepMetrics(const Op& end, std::vector<double> metrics) {
     const auto asked = requests_.find(end.iteration);
     if (asked != requests_.end() && BringsRequests(end)) {
       WriteRequest(asked->second, std::span(metrics).subspan(count));
-      requests_.erase(asked);
     }
   }
   metrics_[PlaceInFold(end)] = std::move(metrics);
@@ -118,6 +117,7 @@ void Statistics::StartFold(int64_t number) {
                                             kRequestNumbers);
       const Executor::Lock lock = executor_.Hold();
       executor_.Learn(op.iteration, ReadRequest(numbers));
+      requests_.erase(op.iteration);  // noted in the plan
     }
     return absl::OkStatus();
   });

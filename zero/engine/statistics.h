@@ -62,7 +62,8 @@ class Statistics {
   BlockMemory& blocks_;
   std::map<Place, Buffer> batches_;               // until applied
   std::map<Place, std::vector<double>> metrics_;  // until folded
-  std::map<Iteration, RunRequest> requests_;      // at worker 0, by the iteration that brings them
+  // At worker 0, by the iteration that brings them; until its fold.
+  std::map<Iteration, RunRequest> requests_;
 };
 
 }  // namespace ringzero

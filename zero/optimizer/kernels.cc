@@ -115,6 +115,11 @@ void StoreWire(const float* values, int64_t count, uint16_t* to) {
   }
 }
 
+// Whether `address` is aligned to a whole vector.
+bool IsAligned(const void* address) {
+  return reinterpret_cast<uintptr_t>(address) % (hn::Lanes(D()) * sizeof(float)) == 0;
+}
+
 // Whole vectors first; the rest goes value by value, through the same operations. `span` and `step`
 // are copies, which no store can alter: they stay in registers, once Next is inlined (flatten).
 template <Store kStore, ValueType kWire, int kStates, Divide kDivide, class Step>
@@ -124,7 +129,8 @@ __attribute__((flatten)) void Walk(UpdateSpan span, Step step) {
   constexpr bool kWrites = kWire != ValueType::kFp32;
   HWY_ALIGN float written[kWrites ? kWireRun : 1];
   HWY_ALIGN float guessed[kWrites ? kWireRun : 1];
-  const bool predicts = span.predicted != nullptr;
+  // Predictions are not read here, so they are written past the caches where that can be.
+  const bool predicts = span.predicted != nullptr, streams = predicts && IsAligned(span.predicted);
   int64_t i = 0;
   while (i < whole) {
     const int64_t from = i, to = kWrites ? std::min(whole, from + kWireRun) : whole;
@@ -146,28 +152,32 @@ __attribute__((flatten)) void Walk(UpdateSpan span, Step step) {
         float* const guess =
             kWrites ? guessed + (i - from) : static_cast<float*>(span.predicted) + i;
         // As StorePredicted (arithmetic.h).
-        hn::StoreU(hn::MulAdd(hn::Set(d, span.factor), hn::Sub(out, v.theta), out), d, guess);
+        const V value = hn::MulAdd(hn::Set(d, span.factor), hn::Sub(out, v.theta), out);
+        if (streams && !kWrites) {
+          hn::Stream(value, d, guess);
+        } else {
+          hn::StoreU(value, d, guess);
+        }
       }
     }
     if constexpr (kWrites) {
       StoreWire<kStore, kWire>(written, to - from, span.wire + from);
       auto* const guesses = static_cast<uint16_t*>(span.predicted);
-      if (predicts) StoreWire<Store::kPlain, kWire>(guessed, to - from, guesses + from);
+      if (streams) {
+        StoreWire<Store::kStream, kWire>(guessed, to - from, guesses + from);
+      } else if (predicts) {
+        StoreWire<Store::kPlain, kWire>(guessed, to - from, guesses + from);
+      }
     }
   }
+  if (kStore == Store::kStream || streams) hwy::FlushStream();  // nothing else orders such stores
   for (; i < span.count; ++i) UpdateValue<kDivide>(step, span, i);
-}
-
-// Whether `address` is aligned to a whole vector.
-bool IsAligned(const void* address) {
-  return reinterpret_cast<uintptr_t>(address) % (hn::Lanes(D()) * sizeof(float)) == 0;
 }
 
 template <ValueType kWire, int kStates, Divide kDivide, class Step>
 void WalkTo(const Step& step, const UpdateSpan& span) {
   if (span.out != span.theta && IsAligned(span.out) && IsAligned(span.wire)) {
     Walk<Store::kStream, kWire, kStates, kDivide>(span, step);
-    hwy::FlushStream();  // streaming stores are ordered by nothing else
   } else {
     Walk<Store::kPlain, kWire, kStates, kDivide>(span, step);
   }

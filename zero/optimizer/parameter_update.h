@@ -77,7 +77,8 @@ class ParameterUpdate {
   virtual int64_t ScratchBytes(int64_t /*values*/) const { return 0; }
   // `whole`: all of the parameter, but whole.sum begins at value part.begin in the first phase
   // and is not there in later phases. A block of the first phase may come in pieces of whole
-  // kSquareLanes, one after the other (widened sums). `scratch` begins at a multiple of 64 bytes.
+  // kSquareLanes, one after the other (widened sums). The last phase writes the wire copy and the
+  // prediction, too, if `whole` has them. `scratch` begins at a multiple of 64 bytes.
   virtual void Run(const UpdatePart& part, const UpdateMoment& moment, const UpdateSpan& whole,
                    std::byte* scratch) const = 0;
 
@@ -130,7 +131,8 @@ inline UpdateSpan BlockOf(const UpdateSpan& whole, const UpdatePart& part) {
 //   options.custom = MakeElementwise(SignMomentum{.beta = 0.95f});
 class ElementwiseUpdate : public ParameterUpdate {
  public:
-  // Updates the values of `span`, a part of the parameter.
+  // Updates the values of `span`, a part of the parameter: writes `out`, the wire copy and the
+  // prediction, as far as `span` has them.
   virtual void Pass(const UpdateMoment& moment, const UpdateSpan& span) const = 0;
 
   std::vector<UpdatePhase> Phases(int64_t values) const final {

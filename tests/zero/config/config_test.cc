@@ -507,6 +507,7 @@ TEST(Config, ACyclicRuleHasAWarmupOfDpUnlessToldOtherwise) {
   EXPECT_EQ(Measured({cosine(400)}).warmup_updates, 300);
   EXPECT_EQ(Measured({"cyclic.warmup_updates=0"}).warmup_updates, 0);
   EXPECT_EQ(Measured({"cyclic.warmup_updates=900"}).warmup_updates, 900);
+  EXPECT_EQ(Measured({"cyclic.warmup_updates=9000"}).warmup_updates, 1000);
   EXPECT_EQ(Measured({"cyclic.rule=dp"}).warmup_updates, 0);
   EXPECT_EQ(Measured({"cyclic.rule=dp"}).rule_choice, "");
   EXPECT_EQ(PlanRequestOf(Parse(kResNet), Measured({})).warmup_updates, 300);
@@ -529,7 +530,7 @@ TEST(Config, ACyclicRulePredictsWhereItHelps) {
   EXPECT_TRUE(half.cyclic.predict == true);
   EXPECT_EQ(Measured({}).rule_choice,
             "the first 300 of 1000 updates are of dp (the least that is chosen); what is stale is "
-            "predicted, factor 0.9 (what helps this optimizer)");
+            "predicted, factor 0.9 (chosen by the optimizer)");
 }
 
 // A printed configuration reads back equal, with either form of cyclic.predict.
