@@ -262,6 +262,20 @@ def test_a_loader_with_processes_ends_with_a_run_that_is_stopped() -> None:
     assert engine.global_steps == 5
 
 
+def test_a_pass_with_nothing_left_but_an_evaluation_is_an_error() -> None:
+    data = list(zip(X, Y))
+    engine, _, loader, _ = ringzero.initialize(model=net(), config=CONFIG, training_data=data * 2, evaluation_data=data, iterations=2)
+    for x, y in loader:
+        engine.backward(nn.functional.cross_entropy(engine(x), y))
+        engine.step()
+    assert not engine.over
+    with pytest.raises(ringzero.InputError, match="an evaluation is due"):
+        next(iter(loader))
+    engine.evaluate(lambda batch: nn.functional.cross_entropy(engine(batch[0]), batch[1]))
+    assert engine.over
+    engine.close()
+
+
 def test_a_loader_with_processes_does_not_hold_up_the_end() -> None:
     engine, _, loader, _ = ringzero.initialize(model=net(), config=CONFIG, training_data=list(zip(X, Y)) * 4, num_workers=2,
                                                iterations=3)
