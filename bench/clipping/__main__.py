@@ -9,7 +9,8 @@ copies) is shown, too.
 import os
 import statistics
 
-from ring_run import BenchError, Options, bench_parser, main, of_rule, table, take_turns, train_traced
+from ring_run import (BenchError, Options, bench_parser, main, of_rule, table, take_turns,
+                      train_traced)
 
 # A norm that every iteration exceeds: what is not clipped costs the same.
 FORMS = {"off": {"gradient_clipping": 0},

@@ -1,5 +1,5 @@
-"""The command `./rz bench rules_study`: what the rules learn beside dp, plain, with a warm-up of dp, with
-predictions, and with both.
+"""The command `./rz bench rules_study`: what the rules learn beside dp: plain, with a warm-up of
+dp, with predictions, and with both.
 
 Each run is kept in --results when it is done, and is not done again. So the command may be
 interrupted, and goes on. Runs come in order of what they say first: the rates, then seed by seed.
@@ -44,7 +44,8 @@ class Case:
 
     def forms(self) -> list[tuple[str, str]]:
         """Pairs of a rule and a variant, dp first."""
-        rules = [rule for rule in RULES if rule != "dp" and (self.all_rules or "strict" not in rule)]
+        rules = [rule for rule in RULES
+                 if rule != "dp" and (self.all_rules or "strict" not in rule)]
         variants = VARIANTS if self.all_rules else ("plain", "both")
         return [("dp", "plain"), *itertools.product(rules, variants)]
 
@@ -169,12 +170,13 @@ def _section(options: Options, results: Results, name: str, laps: int) -> list[s
     if not rows:
         return []
     picture = f"rules_study-{name}-{laps}.svg"
-    charts.write(os.path.join(options.out, picture), f"{case.title}, K = {laps}: worse than dp by", [
-        charts.Panel(case.unit, case.unit, bars=bars)])
+    charts.write(os.path.join(options.out, picture), f"{case.title}, K = {laps}: worse than dp by",
+                 [charts.Panel(case.unit, case.unit, bars=bars)])
     done = [each for each in reached if each is not None]
     return ["", f"## {case.title}, K = {laps}", "",
-            f"dp reaches {statistics.mean(done):.3f} ({len(done)} seeds; rate {rates['dp']:g}, cyclic "
-            f"rules {rates['cdp_v2']:g}). Worse than dp of the same seed by, in {case.unit}:", "",
+            f"dp reaches {statistics.mean(done):.3f} ({len(done)} seeds; rate {rates['dp']:g}, "
+            f"cyclic rules {rates['cdp_v2']:g}). Worse than dp of the same seed by, in "
+            f"{case.unit}:", "",
             *table(["rule", "mean", "95 % interval", "by seed"], rows), "",
             f"![worse than dp by]({picture})"]
 
@@ -188,8 +190,8 @@ def _bench(options: Options, command: str) -> list[str]:
         say(f"{name}, {', '.join(map(str, run))}: {quality[-1]:.4f} ({len(missing) - 1} left)")
     page = ["# What the rules learn", "",
             f"`{command}` made this from `{os.path.basename(options.results)}`: four workers, a "
-            "warm-up of dp of 30 % of the run or 300 updates, predictions with SGD's momentum or 1. "
-            "Rates are the best of three of dp, and of cdp_v2 with both. "
+            "warm-up of dp of 30 % of the run or 300 updates, predictions with SGD's momentum or "
+            "1. Rates are the best of three of dp, and of cdp_v2 with both. "
             + (f"{len(missing)} runs are still to be done." if missing else "All runs are done.")]
     for name, laps in itertools.product(options.cases, options.laps):
         page += _section(options, results, name, laps)

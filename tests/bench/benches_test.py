@@ -1,6 +1,7 @@
 """The benchmarks in Python without PyTorch and without hosts: of peers batches, parameters, losses,
 numbers, tables, arguments, and how processes are ended; of latency table, picture and arguments; of
-updates which waits count; and in what order runs take turns."""
+updates which waits count; of the study of rules what is done, and intervals; and in what order runs
+take turns."""
 import contextlib
 import io
 import os
@@ -26,6 +27,7 @@ from peers.results import (TOLERANCE, CaseResult, MemorySlope, check_losses, mak
                            memory_slope, over_program, page, paired_ratio, panels, step_table)
 from peers.runs import Runner, RunReport, forecast_in, tensors_in  # noqa: E402
 from ring_run import BenchError, run_command, take_turns  # noqa: E402
+from rules_study.__main__ import Results, interval  # noqa: E402
 from updates.__main__ import exposed  # noqa: E402
 
 FSDP2 = latency.FSDP2
@@ -370,6 +372,26 @@ class TakeTurnsTest(unittest.TestCase):
         self.assertEqual(order, [*"abc", *"bca", *"cab", *"abc"])
         self.assertIn("round 1 of 4: c\nround 2 of 4: b\n", said.getvalue())
         self.assertEqual(found[:2], [{"a": 1, "b": 2, "c": 3}, {"b": 4, "c": 5, "a": 6}])
+
+
+class RulesStudyTest(unittest.TestCase):
+    def test_what_is_done_is_known_to_the_next_call(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "runs.jsonl")
+            runs = [("dp", "plain", 1, 0.1, seed) for seed in (1, 2, 3)]
+            results = Results(path)
+            results.keep("text", runs[0], [3.0, 2.5])
+            results.keep("text", runs[1], [3.0, float("inf")])
+            for known in (results, Results(path)):
+                self.assertEqual([known.of("text", run) for run in runs], [2.5, float("inf"), None])
+                self.assertIsNone(known.of("images", runs[0]))
+
+    def test_the_interval_is_students(self) -> None:
+        low, high = interval([1.0, 2.0, 3.0])
+        self.assertAlmostEqual(low, 2 - 4.303 / 3 ** 0.5)
+        self.assertAlmostEqual(high, 2 + 4.303 / 3 ** 0.5)
+        self.assertIsNone(interval([1.0]))
+        self.assertIsNone(interval([1.0, float("inf")]))
 
 
 class RequirementsTest(unittest.TestCase):

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "sharding/check/verify.h"
 #include "tests/sharding/test_plans.h"
 #include "tests/support/status_matchers.h"
