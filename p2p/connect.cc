@@ -166,18 +166,23 @@ absl::StatusOr<ChosenTransport> ChooseTransport(TransportChoice asked,
   return ChosenTransport{TransportChoice::kShm, "shm between all workers (asked for)"};
 }
 
-absl::StatusOr<std::vector<int>> WorkersThatShare(TransportChoice asked,
-                                                  std::vector<std::string> hosts, int workers) {
-  if (hosts.empty()) hosts.assign(static_cast<size_t>(workers), "here");
-  RZ_ASSIGN_OR_RETURN(const ChosenTransport chosen, ChooseTransport(asked, hosts));
+std::vector<int> CountByHost(const std::vector<std::string>& hosts, int workers) {
+  if (hosts.empty()) return {workers};
   std::vector<int> counts;
-  const bool share =
-      chosen.transport == TransportChoice::kShm || chosen.transport == TransportChoice::kAuto;
-  for (size_t w = 0; share && w < hosts.size(); ++w) {
+  for (size_t w = 0; w < hosts.size(); ++w) {
     if (w == 0 || hosts[w] != hosts[w - 1]) counts.push_back(0);
     ++counts.back();
   }
   return counts;
+}
+
+absl::StatusOr<std::vector<int>> WorkersThatShare(TransportChoice asked,
+                                                  std::vector<std::string> hosts, int workers) {
+  if (hosts.empty()) hosts.assign(static_cast<size_t>(workers), "here");
+  RZ_ASSIGN_OR_RETURN(const ChosenTransport chosen, ChooseTransport(asked, hosts));
+  const bool share =
+      chosen.transport == TransportChoice::kShm || chosen.transport == TransportChoice::kAuto;
+  return share ? CountByHost(hosts, workers) : std::vector<int>();
 }
 
 std::string WireVersions() { return absl::StrCat("ucx = ", UcxVersion(), "\n"); }

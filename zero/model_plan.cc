@@ -10,6 +10,7 @@
 #include "sharding/rules/partition.h"
 #include "sharding/study/simulate.h"
 #include "zero/optimizer/optimizer.h"
+#include "zero/rule_choice.h"
 
 namespace ringzero {
 namespace {
@@ -129,6 +130,7 @@ absl::StatusOr<PlanProof> Prove(const Plan& plan, const PlanRequest& request) {
 }  // namespace
 
 absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const PlanRequest& request) {
+  if (request.question.has_value()) return PlanFastest(model, request);
   if (request.workers < 1 || request.micro_batch < 1) {
     return InvalidArgument("workers and micro_batch must be at least 1, found ", request.workers,
                            " and ", request.micro_batch);

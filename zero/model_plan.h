@@ -16,6 +16,7 @@
 #include "sharding/plan.h"
 #include "zero/layout.h"
 #include "zero/optimizer/optimizer.h"
+#include "zero/rule_choice.h"
 
 namespace ringzero {
 
@@ -74,6 +75,9 @@ struct PlanRequest {
   std::optional<PlanProof> proof;  // of an equal plan, which then need not be verified again
   OptimizerOptions optimizer;      // for the size of the states that a collection shows
   Precision precision;             // parameters travel in the type that computes
+  // Chooses dp or a cyclic rule, instead of `rule`; all other members are as the cyclic rules want
+  // them.
+  std::optional<RuleQuestion> question;
 };
 
 struct PlannedModel {
@@ -82,6 +86,7 @@ struct PlannedModel {
   std::vector<StageLayout> layouts;  // by stage
   Precision precision;
   std::vector<std::string> warnings;
+  std::string rule_choice;  // why this rule, a few lines; empty: nothing was asked
 };
 absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const PlanRequest& request);
 

@@ -3,6 +3,7 @@ dp, with predictions, and with both.
 
 Each run is kept in --results when it is done, and is not done again. So the command may be
 interrupted, and goes on. Runs come in order of what they say first: the rates, then seed by seed.
+The page and --table are made from all runs so far. The table is what `"rule": "auto"` goes by.
 """
 import itertools
 import json
@@ -10,27 +11,36 @@ import math
 import os
 import statistics
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import charts
-from ring_run import Options, bench_parser, main, positive, say, table, train
+from ring_run import Options, bench_parser, main, positive, say, table, train, write_page
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+_ROOT = os.path.normpath(os.path.join(_HERE, "..", ".."))
+_WORKERS = 4
+_WARMUP = 300  # updates, which these configurations have by default
 VARIANTS: dict[str, dict[str, object]] = {
     "plain": {"cyclic.warmup_updates": 0, "cyclic.predict": False},
-    "warm-up": {"cyclic.predict": False},  # as many updates as a configuration has by default
+    "warm-up": {"cyclic.warmup_updates": _WARMUP, "cyclic.predict": False},
     "prediction": {"cyclic.warmup_updates": 0, "cyclic.predict": True},
-    "both": {"cyclic.predict": True}}
+    "both": {"cyclic.warmup_updates": _WARMUP, "cyclic.predict": True}}
 RULES: dict[str, dict[str, object]] = {
     "dp": {"cyclic.rule": "dp"},
     "cdp_v1": {"cyclic.rule": "cdp_v1"},
     "cdp_v2": {"cyclic.rule": "cdp_v2", "cyclic.slack": 1},
     "cdp_v2 strict": {"cyclic.rule": "cdp_v2", "cyclic.strict": True, "cyclic.slack": 0}}
-_TUNED = (("dp", "plain"), ("cdp_v2", "both"))
+DP, SHORTER, NESTEROV = ("dp", "plain"), ("dp", "shorter"), ("dp", "Nesterov")
+_SHORT = 0.8  # of the updates: says how much quality the last updates are worth
+_TUNED = (DP, ("cdp_v2", "both"))
+_MOST_SEEDS = 5  # of dp and of the rules with both, which README speaks of
+_SEEDS = 3       # of everything else
 # Of Student's distribution, two-sided, 95 %: by differences less one.
 _STUDENT = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365}
 
-Run = tuple[str, str, int, float, int]  # rule, variant, K, rate, seed
+Form = tuple[str, str]                   # rule and variant
+Run = tuple[str, str, int, float, int]   # rule, variant, K, rate, seed
 
 
 @dataclass(frozen=True)
@@ -40,30 +50,41 @@ class Case:
     unit: str                 # of `quality`; less is better
     rates: tuple[float, ...]
     settings: dict[str, object]
+    family: str               # as the table names the model
+    optimizer: str
+    micro_batch: int
+    updates: int
+    laps: tuple[int, ...] = (1, 2)
     all_rules: bool = False   # and all variants
 
-    def forms(self) -> list[tuple[str, str]]:
-        """Pairs of a rule and a variant, dp first."""
+    def forms(self) -> list[Form]:
+        """What stands beside dp."""
         rules = [rule for rule in RULES
                  if rule != "dp" and (self.all_rules or "strict" not in rule)]
         variants = VARIANTS if self.all_rules else ("plain", "both")
-        return [("dp", "plain"), *itertools.product(rules, variants)]
+        beside = [NESTEROV] if self.optimizer == "SGD" else []
+        return [*beside, *itertools.product(rules, variants)]
 
     def quality(self, evaluation: dict) -> float:
         """Nats, or points of accuracy that are missing."""
         return evaluation["loss"] if "nats" in self.unit else 100 - 100 * evaluation["accuracy"]
 
+    def seeds(self, form: Form, most: int) -> range:
+        wanted = _MOST_SEEDS if form == DP or form[1] == "both" else _SEEDS
+        return range(1, min(wanted, most) + 1)
 
+
+_BIBLE, _NATS = "on the King James Bible", "nats per byte"
 _MUON = {"optimizer": {"type": "Muon", "params": {"lr": 0.02, "weight_decay": 0.1}}}
 CASES = {
-    "text": Case("GPT 4 × 128 on the King James Bible, AdamW", "gpt.json", "nats per byte",
-                 (1e-3, 2e-3, 4e-3), {}, all_rules=True),
-    "text-muon": Case("GPT 4 × 128 on the King James Bible, Muon", "gpt.json", "nats per byte",
-                      (0.005, 0.01, 0.02), _MUON),
-    "text-wide": Case("GPT 6 × 256 on the King James Bible, AdamW", "gpt.json", "nats per byte",
-                      (5e-4, 1e-3, 2e-3), {"model.layers": 6, "model.dim": 256}),
+    "text": Case(f"GPT 4 × 128 {_BIBLE}, AdamW", "gpt.json", _NATS, (1e-3, 2e-3, 4e-3), {},
+                 "gpt", "AdamW", 1, 1000, laps=(1, 4), all_rules=True),
+    "text-muon": Case(f"GPT 4 × 128 {_BIBLE}, Muon", "gpt.json", _NATS, (0.005, 0.01, 0.02),
+                      _MUON, "gpt", "Muon", 1, 1000),
+    "text-wide": Case(f"GPT 6 × 256 {_BIBLE}, AdamW", "gpt.json", _NATS, (5e-4, 1e-3, 2e-3),
+                      {"model.layers": 6, "model.dim": 256}, "gpt", "AdamW", 1, 1000),
     "images": Case("ResNet-20 on Fashion-MNIST, SGD with momentum 0.9", "fashion_mnist.json",
-                   "points of accuracy", (0.02, 0.05, 0.1), {})}
+                   "points of accuracy", (0.02, 0.05, 0.1), {}, "resnet", "SGD", 32, 1407)}
 
 
 class Results:
@@ -88,56 +109,33 @@ class Results:
         with open(self._path, "a", encoding="utf-8") as file:
             file.write(json.dumps({"run": [case, *run], "quality": quality}) + "\n")
 
+    def missing(self, name: str, laps: int, most: int) -> Iterator[tuple[int, Run]]:
+        """The runs that can be done now, each with its turn."""
+        case = CASES[name]
+        tuning = [(*form, laps, rate, 1) for rate in case.rates for form in _TUNED]
+        wanted = [(0, run) for run in tuning]
+        if all(self.of(name, run) is not None for run in tuning):
+            wanted += [(seed, (*form, laps, self.best_rate(name, form[0], laps), seed))
+                       for form in (DP, SHORTER, *case.forms()) for seed in case.seeds(form, most)]
+        return (each for each in wanted if self.of(name, each[1]) is None)
 
-def _do(options: Options, name: str, run: Run) -> list[float]:
-    rule, variant, laps, rate, seed = run
-    case = CASES[name]
-    summary = train(options, {
-        **case.settings, **RULES[rule], **(VARIANTS[variant] if rule != "dp" else {}), "seed": seed,
-        "gradient_accumulation_steps": laps, "optimizer.params.lr": rate},
-        config=os.path.join(_HERE, case.config))
-    return [case.quality(each) if isinstance(each["loss"], float) else math.inf
-            for each in summary["evaluations"]]
+    def best_rate(self, name: str, rule: str, laps: int) -> float | None:
+        """The rate of dp, or of cyclic rules; None: not all rates are done."""
+        form = _TUNED[0 if rule == "dp" else 1]
+        found = [(self.of(name, (*form, laps, rate, 1)), rate) for rate in CASES[name].rates]
+        if any(quality is None for quality, _ in found):
+            return None
+        return min(found)[1]
 
-
-def _tuning(case: Case, laps: int) -> list[Run]:
-    return [(*form, laps, rate, 1) for rate in case.rates for form in _TUNED]
-
-
-def _best_rate(results: Results, name: str, rule: str, laps: int) -> float | None:
-    """The rate of dp, or of cyclic rules; None: not all rates are done."""
-    form = _TUNED[0 if rule == "dp" else 1]
-    found = [(results.of(name, (*form, laps, rate, 1)), rate) for rate in CASES[name].rates]
-    if any(quality is None for quality, _ in found):
-        return None
-    return min(found)[1]
-
-
-def _missing(options: Options, results: Results) -> list[tuple[str, Run]]:
-    """Those that can be done now, most telling first."""
-    found = []
-    for laps, name in itertools.product(options.laps, options.cases):
-        tuning = [run for run in _tuning(CASES[name], laps) if results.of(name, run) is None]
-        found += [(0, name, run) for run in tuning]
-        for seed, (rule, variant) in itertools.product(range(1, options.seeds + 1),
-                                                       CASES[name].forms()):
-            rate = None if tuning else _best_rate(results, name, rule, laps)
-            run = (rule, variant, laps, rate, seed)
-            if rate is not None and results.of(name, run) is None:
-                found.append((seed, name, run))
-    return [(name, run) for _, name, run in sorted(found, key=lambda each: each[0])]
-
-
-def _differences(options: Options, results: Results, name: str, form: tuple[str, str],
-                 laps: int) -> list[float]:
-    """To dp of the same seed, by seed."""
-    found = []
-    for seed in range(1, options.seeds + 1):
-        pair = [results.of(name, (*each, laps, _best_rate(results, name, each[0], laps), seed))
-                for each in (form, ("dp", "plain"))]
-        if None not in pair:
-            found.append(pair[0] - pair[1])
-    return found
+    def differences(self, name: str, form: Form, laps: int) -> list[float]:
+        """To dp of the same seed, by seed."""
+        found = []
+        for seed in CASES[name].seeds(form, _MOST_SEEDS):
+            pair = [self.of(name, (*each, laps, self.best_rate(name, each[0], laps), seed))
+                    for each in (form, DP)]
+            if None not in pair:
+                found.append(pair[0] - pair[1])
+        return found
 
 
 def interval(differences: list[float]) -> tuple[float, float] | None:
@@ -150,15 +148,52 @@ def interval(differences: list[float]) -> tuple[float, float] | None:
     return middle - half, middle + half
 
 
+def table_row(results: Results, name: str, form: Form, laps: int) -> dict[str, object] | None:
+    """A row of data/rules.json; None: not enough runs. How many times the updates of dp a rule needs
+    for dp's quality follows from the difference, and from what the last fifth of dp's updates are
+    worth: quality grows with the logarithm of the updates."""
+    case, (rule, variant) = CASES[name], form
+    differences = results.differences(name, form, laps)
+    span, worth = interval(differences), results.differences(name, SHORTER, laps)
+    if span is None or not worth or not statistics.mean(worth) > 0:
+        return None
+    per_log = statistics.mean(worth) / -math.log(_SHORT)
+    low, mean, high = (round(math.exp(each / per_log), 3)
+                       for each in (span[0], statistics.mean(differences), span[1]))
+    settings = VARIANTS[variant]
+    return {"family": case.family, "optimizer": case.optimizer, "rule": rule.split()[0],
+            "strict": "strict" in rule, "workers": _WORKERS, "laps": laps,
+            "batch": _WORKERS * laps * case.micro_batch,
+            "warmup_updates": settings["cyclic.warmup_updates"],
+            "predict": settings["cyclic.predict"], "updates": mean, "least": low, "most": high,
+            "seeds": len(differences), "command": f"./rz bench rules_study --cases {name}"}
+
+
+def _do(options: Options, name: str, run: Run) -> list[float]:
+    rule, variant, laps, rate, seed = run
+    case = CASES[name]
+    settings = {**case.settings, **RULES[rule], "seed": seed, "iterations": case.updates,
+                "gradient_accumulation_steps": laps, "optimizer.params.lr": rate}
+    if rule != "dp":
+        settings |= VARIANTS[variant]
+    if (rule, variant) == NESTEROV:
+        settings["optimizer.params.nesterov"] = True
+    if (rule, variant) == SHORTER:
+        settings["iterations"] = settings["evaluation.every"] = round(_SHORT * case.updates)
+    summary = train(options, settings, config=os.path.join(_HERE, case.config))
+    return [case.quality(each) if isinstance(each["loss"], float) else math.inf
+            for each in summary["evaluations"]]
+
+
 def _section(options: Options, results: Results, name: str, laps: int) -> list[str]:
     case, rows, bars = CASES[name], [], []
-    rates = {rule: _best_rate(results, name, rule, laps) for rule in ("dp", "cdp_v2")}
+    rates = {rule: results.best_rate(name, rule, laps) for rule in ("dp", "cdp_v2")}
     if None in rates.values():
         return []
-    reached = [results.of(name, ("dp", "plain", laps, rates["dp"], seed))
-               for seed in range(1, options.seeds + 1)]
-    for form in case.forms()[1:]:
-        differences = _differences(options, results, name, form, laps)
+    reached = [results.of(name, (*DP, laps, rates["dp"], seed))
+               for seed in case.seeds(DP, _MOST_SEEDS)]
+    for form in (SHORTER, *case.forms()):
+        differences = results.differences(name, form, laps)
         if not differences:
             continue
         span, mean = interval(differences), statistics.mean(differences)
@@ -173,38 +208,58 @@ def _section(options: Options, results: Results, name: str, laps: int) -> list[s
     charts.write(os.path.join(options.out, picture), f"{case.title}, K = {laps}: worse than dp by",
                  [charts.Panel(case.unit, case.unit, bars=bars)])
     done = [each for each in reached if each is not None]
+    missing = "of accuracy missing" if "accuracy" in case.unit else ""
     return ["", f"## {case.title}, K = {laps}", "",
-            f"dp reaches {statistics.mean(done):.3f} ({len(done)} seeds; rate {rates['dp']:g}, "
-            f"cyclic rules {rates['cdp_v2']:g}). Worse than dp of the same seed by, in "
-            f"{case.unit}:", "",
+            f"dp reaches {statistics.mean(done):.3f} {missing or case.unit} ({len(done)} seeds; "
+            f"rate {rates['dp']:g}, cyclic rules {rates['cdp_v2']:g}). Worse than dp of the same "
+            f"seed by, in {case.unit}:", "",
             *table(["rule", "mean", "95 % interval", "by seed"], rows), "",
             f"![worse than dp by]({picture})"]
 
 
+def _write_table(options: Options, results: Results) -> None:
+    """One row a line."""
+    rows = [row for name, case in CASES.items() for laps in case.laps for form in case.forms()
+            if form[0] != "dp" and (row := table_row(results, name, form, laps)) is not None]
+    write_page(["[", ",\n".join(json.dumps(row) for row in rows), "]"], options.table)
+
+
 def _bench(options: Options, command: str) -> list[str]:
     results, end = Results(options.results), time.monotonic() + 3600 * options.hours
-    while (missing := _missing(options, results)) and time.monotonic() < end:
-        name, run = missing[0]
+    pairs = [(name, laps) for name in options.cases for laps in options.laps or CASES[name].laps]
+
+    def missing() -> list[tuple[int, str, Run]]:
+        found = [(turn, name, run) for name, laps in pairs
+                 for turn, run in results.missing(name, laps, options.seeds)]
+        return sorted(found, key=lambda each: each[0])
+
+    while (left := missing()) and time.monotonic() < end:
+        _, name, run = left[0]
         quality = _do(options, name, run)
         results.keep(name, run, quality)
-        say(f"{name}, {', '.join(map(str, run))}: {quality[-1]:.4f} ({len(missing) - 1} left)")
+        say(f"{name}, {', '.join(map(str, run))}: {quality[-1]:.4f} ({len(left) - 1} left)")
     page = ["# What the rules learn", "",
-            f"`{command}` made this from `{os.path.basename(options.results)}`: four workers, a "
-            "warm-up of dp of 30 % of the run or 300 updates, predictions with SGD's momentum or "
-            "1. Rates are the best of three of dp, and of cdp_v2 with both. "
-            + (f"{len(missing)} runs are still to be done." if missing else "All runs are done.")]
-    for name, laps in itertools.product(options.cases, options.laps):
-        page += _section(options, results, name, laps)
+            f"`{command}` made this from `{os.path.basename(options.results)}`: {_WORKERS} "
+            f"workers; a warm-up of {_WARMUP} updates of dp; predictions with SGD's momentum or 1. "
+            "Rates are the best of three of dp, and of cdp_v2 with both. \"Shorter\" is dp with "
+            f"{_SHORT:g} of the updates. "
+            + (f"{len(left)} runs are still to be done." if left else "All runs are done.")]
+    with open(os.path.join(_HERE, "findings.md"), encoding="utf-8") as file:
+        page += ["", *file.read().splitlines()]
+    for name, case in CASES.items():
+        for laps in case.laps:
+            page += _section(options, results, name, laps)
+    _write_table(options, results)
     return page
 
 
 if __name__ == "__main__":
-    PARSER = bench_parser("rules_study", __doc__, seeds=3)
+    PARSER = bench_parser("rules_study", __doc__, seeds=_MOST_SEEDS)
     PARSER.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), help="[all]")
-    PARSER.add_argument("--laps", nargs="+", type=positive, default=[1, 4], metavar="K",
-                        help="[1 4]")
+    PARSER.add_argument("--laps", nargs="+", type=positive, metavar="K", help="[the case's]")
     PARSER.add_argument("--hours", type=float, default=8, metavar="H", help="at most [8]")
-    _RESULTS = os.path.join(_HERE, "..", "..", "docs", "results", "rules_study.jsonl")
-    PARSER.add_argument("--results", default=os.path.normpath(_RESULTS), metavar="FILE",
-                        help="all runs so far [docs/results/rules_study.jsonl]")
+    PARSER.add_argument("--results", default=os.path.join(_ROOT, "docs/results/rules_study.jsonl"),
+                        metavar="FILE", help="all runs so far [docs/results/rules_study.jsonl]")
+    PARSER.add_argument("--table", default=os.path.join(_ROOT, "data/rules.json"),
+                        metavar="FILE", help="[data/rules.json]")
     main(PARSER, _bench)

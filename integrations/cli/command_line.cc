@@ -166,6 +166,12 @@ class Table {
     Text("plan", "--profile", "FILE", line_.profile,
          "times from a measured profile: FILE if it is there, else measured now and kept in it");
     Flag("plan", "--freeze", line_.freeze, "let --profile's costs make the plan (cyclic.profile)");
+    Read("train|plan", "--efficiency", "FILE",
+         "more studied cases for rule auto, like data/rules.json (cyclic.efficiency)",
+         [this](const std::string& text) {
+           const std::string quoted = OrderedJson(text).dump();
+           line_.overrides.push_back(absl::StrCat("cyclic.efficiency=", quoted));
+         });
     Number("plan", "--hosts", "H", 1, "say what carries messages if the workers are on H hosts (1)",
            [this](int hosts) { line_.hosts = hosts; });
     Number("plan", "--program", "WORKER", 0, "print what one worker does in the first iterations",

@@ -175,8 +175,9 @@ double FlopsOf(const std::vector<LayerDescription>& layers, const Plan& plan) {
   return flops;
 }
 
-// The costs of a frozen profile instead of counted ones.
-absl::Status TakeFrozenCosts(const Config& config, ModelDescription& model) {
+// The costs of a frozen profile instead of counted ones, also where a rule is chosen.
+absl::Status TakeFrozenCosts(const Config& config, std::optional<RuleQuestion>& question,
+                             ModelDescription& model) {
   absl::StatusOr<SavedProfile> saved = ReadProfile(config.cyclic.profile);
   if (!saved.ok()) return config.Error("cyclic.profile", saved.status().message());
   if (!saved->frozen) {
@@ -193,6 +194,7 @@ absl::Status TakeFrozenCosts(const Config& config, ModelDescription& model) {
     model.layers[i].cost = {.forward = std::max<int64_t>(times.forward, 1),
                             .backward = std::max<int64_t>(times.backward, 1)};
   }
+  if (question.has_value()) question->profile = std::move(saved->profile);
   return absl::OkStatus();
 }
 
@@ -221,6 +223,11 @@ int64_t RoundingOf(int64_t bytes, int64_t huge_page_bytes) {
 
 size_t CountHosts(const RunInput& input) {
   return std::max<size_t>(1, std::set<std::string>(input.hosts.begin(), input.hosts.end()).size());
+}
+
+// Of all hosts, as if each were as this one, for as many threads as a worker computes with.
+double CoresOfRun(const RunInput& input) {
+  return UsableCores() * static_cast<double>(CountHosts(input)) / input.config.cyclic.threads;
 }
 
 // How payload gets to another worker.
@@ -335,13 +342,23 @@ absl::StatusOr<PlannedRun> PlanRun(const RunInput& input, const PlanFunction& pl
   const std::vector<LayerDescription> counted = run.model.layers;
   PlanRequest request = PlanRequestOf(config, input.length);
   request.proof = input.proof;
+  if (input.chosen.has_value()) {
+    request = WithRule(std::move(request), *input.chosen);
+    request.question.reset();
+  }
   if (input.stage_per_layer) {
     request.stages = static_cast<int>(counted.size());
     request.boundaries.resize(counted.size());
     std::iota(request.boundaries.begin(), request.boundaries.end(), 0);
   } else {
-    if (!config.cyclic.profile.empty()) RZ_RETURN_IF_ERROR(TakeFrozenCosts(config, run.model));
+    if (!config.cyclic.profile.empty()) {
+      RZ_RETURN_IF_ERROR(TakeFrozenCosts(config, request.question, run.model));
+    }
     RZ_ASSIGN_OR_RETURN(request.hosts, WorkersThatShareOf(input));
+    if (request.question.has_value()) {
+      request.question->hosts = CountByHost(input.hosts, config.cyclic.workers);
+      request.question->cores = CoresOfRun(input);
+    }
   }
   absl::StatusOr<PlannedModel> planned = plan_model(run.model, request);
   if (!planned.ok()) return PlanError(config, planned.status());
@@ -484,6 +501,8 @@ absl::StatusOr<CostProfile> MeasureCosts(const RunInput& input) {
   few.length.iterations = kLeftOut + kMeasured;
   few.length.evaluation = {};
   few.length.warmup_updates = 0;
+  // The layers take as long in any rule.
+  if (!few.config.cyclic.rule.has_value()) few.chosen = Rule::kDp;
   const CyclicConfig& cyclic = few.config.cyclic;
   std::fprintf(stderr, "ringzero: measuring %d iterations with %d workers at a time ...\n",
                few.length.iterations, cyclic.workers);
@@ -516,22 +535,6 @@ struct PlanTimes {
   SimulationOptions speed;  // nanoseconds
   std::string text;         // where the times come from, and what they lead to
 };
-
-// Simulate shares whole cores. Less than one core makes all computing take longer.
-void UseCores(double cores, SimulationOptions& speed) {
-  speed.cores = std::max(1, static_cast<int>(cores));
-  if (cores >= 1) return;
-  const auto stretch = [cores](int64_t& ticks) {
-    ticks = std::llround(static_cast<double>(ticks) / cores);
-  };
-  for (int64_t* const ticks :
-       {&speed.message_ticks, &speed.lap_ticks, &speed.add_ticks, &speed.update_ticks}) {
-    stretch(*ticks);
-  }
-  for (StageTicks& stage : speed.stage_ticks) {
-    for (int64_t StageTicks::*const part : kParts) stretch(stage.*part);
-  }
-}
 
 // Between hosts: what more slots would give, and what memory they would take.
 absl::StatusOr<std::string> DescribeLargerWindow(const RunInput& input, const ShortRun& run,
@@ -566,6 +569,7 @@ absl::StatusOr<PlanTimes> PredictTimes(const RunInput& input, const PlannedRun& 
                                        const ShortRun& short_run,
                                        const std::optional<SavedProfile>& profile) {
   const Plan& plan = run.planned.plan;
+  const auto& [latency, bandwidth] = input.config.cyclic.links;
   PlanTimes times;
   if (profile.has_value()) {
     RZ_RETURN_IF_ERROR(CheckProfile(*profile, input.config, run.model));
@@ -579,12 +583,16 @@ absl::StatusOr<PlanTimes> PredictTimes(const RunInput& input, const PlannedRun& 
         EstimateTicks(plan, MomentBytes(input.config.optimizer, run.planned.layouts), machine);
     times.text = absl::StrFormat(
         "FLOPs at %.1f GFLOP/s and bytes at %.1f GB/s, as large products and copies run here; "
-        "small ones are slower, and messages are free: --profile FILE measures",
-        1e-9 * machine.flops_per_second, 1e-9 * machine.bytes_per_second);
+        "small ones are slower, and messages take %s: --profile FILE measures",
+        1e-9 * machine.flops_per_second, 1e-9 * machine.bytes_per_second,
+        latency.has_value() || bandwidth.has_value() ? "what cyclic.links says" : "no time");
   }
   const size_t hosts = CountHosts(input);
   const double cores = UsableCores();
-  UseCores(cores * static_cast<double>(hosts) / input.config.cyclic.threads, times.speed);
+  ShareCores(CoresOfRun(input), times.speed);
+  times.speed.links = {.hosts = CountByHost(input.hosts, plan.workers),
+                       .latency = std::llround(1e9 * latency.value_or(0)),
+                       .per_byte = bandwidth.has_value() ? 1 / *bandwidth : 0};
   RZ_ASSIGN_OR_RETURN(const StepForecast step, ForecastStep(short_run, times.speed));
   RZ_ASSIGN_OR_RETURN(const std::string window, DescribeLargerWindow(input, short_run, plan));
   times.text =
@@ -660,7 +668,7 @@ absl::Status WritePlanFiles(const CommandLine& line, const Plan& plan,
 
 // The certificate's table and, if the run does not fit, a warning. Plans and certifies in a child
 // process: the calling process has not planned, and its own memory is not to be touched. Leaves the
-// proof of the plan in `input`.
+// proof of the plan and its rule in `input`. Before the table stands why this rule, if it was chosen.
 absl::StatusOr<std::string> DescribeFitInChild(RunInput& input) {
   const auto body = [&](WorkerContext&) -> absl::StatusOr<std::string> {
     PrepareTorch(input.config.cyclic.threads);
@@ -668,14 +676,19 @@ absl::StatusOr<std::string> DescribeFitInChild(RunInput& input) {
     RZ_ASSIGN_OR_RETURN(const RunFit fit, CertifyRun(input, run, Parent::kLauncher));
     const absl::Status fits = CheckFit(fit.certificate, fit.budgets);
     const std::string text =
-        absl::StrCat(DescribeFit(fit.certificate, fit.budgets, fit.unit),
+        absl::StrCat(run.planned.rule_choice, run.planned.rule_choice.empty() ? "" : "\n",
+                     DescribeFit(fit.certificate, fit.budgets, fit.unit),
                      fits.ok() ? "" : absl::StrCat("warning: ", fits.message(), "\n"));
-    return OrderedJson({{"fit", text}, {"proof", run.planned.proof.Write()}}).dump();
+    return OrderedJson({{"fit", text},
+                        {"proof", run.planned.proof.Write()},
+                        {"rule", ToString(run.planned.plan.rule)}})
+        .dump();
   };
   RZ_ASSIGN_OR_RETURN(const std::vector<std::string> results,
                       LaunchProcesses({.alone = kPlanningProcess}, body));
   const OrderedJson found = OrderedJson::parse(results[0]);
   RZ_ASSIGN_OR_RETURN(input.proof, PlanProof::Parse(found["proof"]));
+  RZ_ASSIGN_OR_RETURN(input.chosen, ParseRule(found["rule"]));
   return found["fit"].get<std::string>();
 }
 
@@ -690,6 +703,7 @@ absl::Status CheckPlanFiles(const CommandLine& line, const Config& config) {
   if (config.cyclic.profile != line.profile) {
     inputs.push_back({"cyclic.profile", config.cyclic.profile});
   }
+  inputs.push_back({"cyclic.efficiency", config.cyclic.efficiency});
   return CheckOutputFiles(outputs, inputs);
 }
 

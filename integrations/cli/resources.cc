@@ -2,7 +2,6 @@
 #include "integrations/cli/resources.h"
 
 #include <malloc.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,7 +9,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <system_error>
 #include <vector>
@@ -22,7 +20,6 @@
 #include "absl/strings/string_view.h"
 #include "base/files.h"
 #include "base/system_names.h"
-#include "p2p/job/limits.h"
 
 // jemalloc's, where it is linked.
 extern "C" int mallctl(const char* name, void* old, size_t* old_bytes, void* value, size_t bytes)
@@ -34,13 +31,6 @@ namespace {
 // What OpenMP's runtimes read when they are loaded, which is before main.
 constexpr char kWaitPolicy[] = "OMP_WAIT_POLICY";
 
-cpu_set_t CoresOf(pid_t process) {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  if (sched_getaffinity(process, sizeof(cores), &cores) != 0) CPU_ZERO(&cores);
-  return cores;
-}
-
 // The number behind the word `name` ("name 123", "name: 123 kB"), or the first word if there is no
 // name. Nothing: it is not there, or no number ("max").
 std::optional<int64_t> NumberIn(const std::string& path, absl::string_view name = "") {
@@ -49,16 +39,6 @@ std::optional<int64_t> NumberIn(const std::string& path, absl::string_view name 
   int64_t value = 0;
   const bool number = absl::SimpleAtoi(text.substr(0, text.find_first_of(" \n")), &value);
   return number ? std::optional(value) : std::nullopt;
-}
-
-// Cores that a group's quota allows; nothing: no limit.
-std::optional<double> QuotaOf(const Cgroup& group) {
-  double quota = 0, period = 0;  // stays 0 where a word ("max") is no number
-  std::ifstream file(group.folder + (group.unified ? "/cpu.max" : "/cpu.cfs_quota_us"));
-  file >> quota;
-  if (!group.unified) file = std::ifstream(group.folder + "/cpu.cfs_period_us");
-  file >> period;
-  return quota > 0 && period > 0 ? std::optional(quota / period) : std::nullopt;
 }
 
 // Memory that a group may still take; nothing: no limit.
@@ -85,20 +65,6 @@ void StartAgain(std::vector<std::string> words) {
 }
 
 }  // namespace
-
-double UsableCores(const std::string& root) {
-  const cpu_set_t mask = CoresOf(0);
-  double cores = std::max(1, CPU_COUNT(&mask));
-  for (const Cgroup& group : CgroupsOfThisProcess("cpu", root)) {
-    cores = std::min(cores, QuotaOf(group).value_or(cores));
-  }
-  return cores;
-}
-
-bool IsBoundToCores() {
-  const cpu_set_t mine = CoresOf(0), parents = CoresOf(getppid());
-  return CPU_COUNT(&parents) > 0 && CPU_COUNT(&mine) < CPU_COUNT(&parents);
-}
 
 std::string CoresText(double cores) {
   return absl::StrFormat("%.3g core%s", cores, cores == 1 ? "" : "s");

@@ -1,6 +1,5 @@
-// What this process may use of its host, and what it has used: cores, memory, processor time.
+// What this process may use of its host, and what it has used: memory, processor time.
 //
-//   const double cores = UsableCores();                     // 0.5 with half a processor's quota
 //   SleepWhereCrowded({.workers = 4, .threads = 2}, line, /*speaks=*/true);
 //   const FitBudget free = FindHostMemory("/");
 //   PssWatch watch;  …  watch.peak_mib();
@@ -18,19 +17,13 @@
 #include "absl/base/thread_annotations.h"
 #include "base/mutex.h"
 #include "integrations/cli/command_line.h"
+#include "p2p/job/limits.h"
 #include "sharding/memory/fit_certificate.h"
 
 namespace ringzero {
 
-// Cores of the affinity mask, or the least CPU quota of this process' cgroups (cpu.max, or
-// cpu.cfs_quota_us) if the quota is less. Above 0.
-double UsableCores(const std::string& root = "/");
-
 // "0.5 cores", "1 core".
 std::string CoresText(double cores);
-
-// Whether this process may use fewer cores than its parent: a launcher has bound it to some.
-bool IsBoundToCores();
 
 struct ThreadCount {
   int workers = 1;  // that share the cores

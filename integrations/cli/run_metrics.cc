@@ -170,7 +170,10 @@ OrderedJson JsonOf(const SummaryInfo& info, const std::vector<WorkerReport>& rep
   const auto tokens = static_cast<double>(TokensPerSample(config));
   OrderedJson json;
   json["workers"] = config.cyclic.workers;
-  json["rule"] = ToString(config.cyclic.rule);
+  json["rule"] = ToString(info.rule);
+  const bool cyclic = info.rule != Rule::kDp;
+  json["warmup_updates"] = cyclic ? info.length.warmup_updates : 0;
+  json["predict"] = cyclic && info.length.predict;
   json["parameters"] = first.parameters;
   json["iterations"] = info.iterations;
   json["interrupted"] = info.interrupted;
@@ -245,9 +248,10 @@ std::string TextOf(const SummaryInfo& info, const std::vector<WorkerReport>& rep
                         "that processes share is divided among them; the launching process is not "
                         "counted)\n",
                         Sum(reports, &WorkerReport::pss_peak_mib));
-  const Config& config = info.config;
-  const std::string rule = DescribeRule(config.cyclic.rule, config.batch.laps, info.rule_choice);
-  if (!rule.empty()) absl::StrAppend(&text, rule, "\n");
+  const std::string rule = DescribeRule(info.rule, info.config.batch.laps, info.length.rule_choice);
+  for (const std::string& line : {info.why_rule, rule}) {
+    if (!line.empty()) absl::StrAppend(&text, line, "\n");
+  }
   const std::string& digest = reports.front().parameters_sha256;
   if (!digest.empty()) absl::StrAppend(&text, "parameters sha256 ", digest, "\n");
   for (const auto& [what, why] : info.not_written) {

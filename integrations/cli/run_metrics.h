@@ -155,7 +155,9 @@ struct SummaryInfo {
   const Config& config;
   int iterations = 0;  // that were done
   int planned_iterations = 0;
-  std::string rule_choice;   // of RunLength
+  Rule rule = Rule::kDp;
+  std::string why_rule;  // PlannedModel::rule_choice
+  const RunLength& length;
   bool interrupted = false;  // no bytes are told then: bytes are of whole runs
   const NotWritten& not_written;
   double seconds = 0;       // of the run, start-up included

@@ -46,11 +46,12 @@ namespace {
 // Used by this process' only thread.
 struct TrainRun {
   const CommandLine& line;
-  RunInput input;                     // its proof comes with the first plan
+  RunInput input;                     // its proof and its rule come with the first plan
   const std::optional<JobSeat> seat;  // in a job from outside
   FlightDesk desk;
   ProgressScreen screen;
   OrderedJson certificate;  // RunFitJson, once it is known
+  std::string rule_choice;  // PlannedModel's
   OrderedJson provenance;   // without places, until the end
   double worker_flops = 0;  // per second, of a worker with cores of its own; 0: not known yet
   NotWritten not_written;   // so far
@@ -95,7 +96,9 @@ void SayPlan(const TrainRun& run, const PlannedRun& planned, const Note& note) {
       run.config().keys.String("cyclic.transport"), ToString(plan.rule), plan.iterations,
       run.config().batch.train_batch));
   const std::string rule = DescribeRule(plan.rule, plan.laps, run.input.length.rule_choice);
-  if (!rule.empty()) note(rule);
+  for (const std::string& text : {planned.planned.rule_choice, rule}) {
+    if (!text.empty()) note(text);
+  }
   for (const std::string& warning : planned.planned.warnings) {
     note(absl::StrCat("warning: ", warning));
   }
@@ -105,6 +108,8 @@ void SayPlan(const TrainRun& run, const PlannedRun& planned, const Note& note) {
 absl::StatusOr<PlannedRun> PlanAndCheck(TrainRun& run, const PlanFunction& plan_model,
                                         const Note& note) {
   RZ_ASSIGN_OR_RETURN(PlannedRun planned, PlanRun(run.input, plan_model));
+  run.input.chosen = planned.planned.plan.rule;
+  run.rule_choice = planned.planned.rule_choice;
   const std::string& dump = run.line.dump_parameters;
   if (!run.line.init.empty()) {
     RZ_RETURN_IF_ERROR(OpenInitFile(run.line.init, planned.model).status());
@@ -137,6 +142,8 @@ absl::Status CheckPlanInChild(TrainRun& run) {
     RZ_ASSIGN_OR_RETURN(const PlannedRun planned, PlanAndCheck(run, PlanModel, note));
     return OrderedJson({{"flops", run.worker_flops},
                         {"certificate", run.certificate},
+                        {"rule", ToString(planned.planned.plan.rule)},
+                        {"rule_choice", run.rule_choice},
                         {"proof", planned.planned.proof.Write()}})
         .dump();
   };
@@ -147,6 +154,8 @@ absl::Status CheckPlanInChild(TrainRun& run) {
   const OrderedJson found = OrderedJson::parse(results[0]);
   run.worker_flops = found["flops"];
   run.certificate = found["certificate"];
+  run.rule_choice = found["rule_choice"];
+  RZ_ASSIGN_OR_RETURN(run.input.chosen, ParseRule(found["rule"]));
   RZ_ASSIGN_OR_RETURN(run.input.proof, PlanProof::Parse(found["proof"]));
   return absl::OkStatus();
 }
@@ -254,7 +263,8 @@ absl::Status CheckFiles(const CommandLine& line, const Config& config) {
                            {"--again", line.again},
                            {"--init", line.init},
                            {"data.path", config.data.path},
-                           {"cyclic.profile", config.cyclic.profile}});
+                           {"cyclic.profile", config.cyclic.profile},
+                           {"cyclic.efficiency", config.cyclic.efficiency}});
 }
 
 absl::Status CheckMonitors(const Config& config) {
@@ -372,7 +382,9 @@ absl::Status TellResults(TrainRun& run, const std::vector<std::string>& results,
       {.config = run.config(),
        .iterations = interrupted ? reports.front().iterations : run.input.length.iterations,
        .planned_iterations = run.input.length.iterations,
-       .rule_choice = run.input.length.rule_choice,
+       .rule = *run.input.chosen,
+       .why_rule = run.rule_choice,
+       .length = run.input.length,
        .interrupted = interrupted,
        .not_written = run.not_written,
        .seconds = seconds,

@@ -55,20 +55,28 @@ void MakeComputeThreads(int threads) {
 
 bool NeedsTransport(const Plan& plan) { return plan.workers > 1 && plan.exchange; }
 
-// In a job from outside: worker 0 verifies, and tells the proof.
+// In a job from outside: worker 0 verifies, and tells the proof; and the rule, if one is chosen.
 absl::StatusOr<PlannedModel> PlanOnce(const JobSeat& seat, const ModelDescription& model,
                                       PlanRequest request) {
   constexpr char kProof[] = "plan proof";
   if (seat.self.value > 0) {
     RZ_ASSIGN_OR_RETURN(const std::string told, seat.rendezvous->Get(kProof, seat.join_limit));
     // Where worker 0 has none, this worker finds the same errors.
-    const absl::StatusOr<PlanProof> proof = PlanProof::Parse(told);
+    const std::pair<std::string, std::string> parts = absl::StrSplit(told, absl::MaxSplits(' ', 1));
+    const absl::StatusOr<Rule> rule = ParseRule(parts.first);
+    const absl::StatusOr<PlanProof> proof = PlanProof::Parse(parts.second);
     if (proof.ok()) request.proof = *proof;
+    if (rule.ok() && request.question.has_value()) {
+      request = WithRule(std::move(request), *rule);
+      request.question.reset();
+    }
   }
   absl::StatusOr<PlannedModel> planned = PlanModel(model, request);
   if (seat.self.value == 0) {
-    const std::string proof = planned.ok() ? planned->proof.Write() : "none";
-    RZ_RETURN_IF_ERROR(seat.rendezvous->Put(kProof, proof));
+    const std::string told =
+        planned.ok() ? absl::StrCat(ToString(planned->plan.rule), " ", planned->proof.Write())
+                     : "none";
+    RZ_RETURN_IF_ERROR(seat.rendezvous->Put(kProof, told));
   }
   return planned;
 }

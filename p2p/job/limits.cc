@@ -2,6 +2,7 @@
 #include "p2p/job/limits.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include <fstream>
 #include <iterator>
 #include <new>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -108,6 +110,23 @@ absl::Status CheckTaskLimit(const LaunchNeeds& needs) {
       ", but the system made ", made.count, " (", std::strerror(made.error), "): ", TaskLimits()));
 }
 
+cpu_set_t CoresOf(pid_t process) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (sched_getaffinity(process, sizeof(cores), &cores) != 0) CPU_ZERO(&cores);
+  return cores;
+}
+
+// Cores that a group's quota allows; nothing: no limit.
+std::optional<double> QuotaOf(const Cgroup& group) {
+  double quota = 0, period = 0;  // stays 0 where a word ("max") is no number
+  std::ifstream file(group.folder + (group.unified ? "/cpu.max" : "/cpu.cfs_quota_us"));
+  file >> quota;
+  if (!group.unified) file = std::ifstream(group.folder + "/cpu.cfs_period_us");
+  file >> period;
+  return quota > 0 && period > 0 ? std::optional(quota / period) : std::nullopt;
+}
+
 }  // namespace
 
 absl::Status CheckLimits(const LaunchNeeds& needs) {
@@ -155,6 +174,20 @@ std::vector<Cgroup> CgroupsOfThisProcess(absl::string_view controller, const std
     }
   }
   return folders;
+}
+
+double UsableCores(const std::string& root) {
+  const cpu_set_t mask = CoresOf(0);
+  double cores = std::max(1, CPU_COUNT(&mask));
+  for (const Cgroup& group : CgroupsOfThisProcess("cpu", root)) {
+    cores = std::min(cores, QuotaOf(group).value_or(cores));
+  }
+  return cores;
+}
+
+bool IsBoundToCores() {
+  const cpu_set_t mine = CoresOf(0), parents = CoresOf(getppid());
+  return CPU_COUNT(&parents) > 0 && CPU_COUNT(&mine) < CPU_COUNT(&parents);
 }
 
 }  // namespace ringzero

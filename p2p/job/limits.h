@@ -1,6 +1,7 @@
 // CheckLimits: whether the system allows the open files, processes and threads that a launch wants;
-// and the control groups that limit this process.
+// and the cores and control groups of this process.
 //
+//   const double cores = UsableCores();   // 0.5 with half a processor's quota
 //   RZ_RETURN_IF_ERROR(CheckLimits({.workers = 8, .tasks = 9}));
 //   // "72 processes and threads are wanted for 8 worker processes, but the system made 31 (…): …"
 //
@@ -48,6 +49,13 @@ struct Cgroup {
 // host's. `root`: where proc and sys lie, for tests.
 std::vector<Cgroup> CgroupsOfThisProcess(absl::string_view controller,
                                          const std::string& root = "/");
+
+// Cores of the affinity mask, or the least CPU quota of this process' cgroups (cpu.max, or
+// cpu.cfs_quota_us) if the quota is less. Above 0. Reads anew at each call. `root`: as above.
+double UsableCores(const std::string& root = "/");
+
+// Whether this process may use fewer cores than its parent: a launcher has bound it to some.
+bool IsBoundToCores();
 
 }  // namespace ringzero
 

@@ -20,6 +20,7 @@
 #include "integrations/torch/describe_model.h"
 #include "integrations/torch/tcp_rendezvous.h"
 #include "p2p/failure.h"
+#include "p2p/job/limits.h"
 #include "sharding/plan.h"
 #include "zero/optimizer/rate_curve.h"
 
@@ -154,11 +155,14 @@ absl::StatusOr<PlannedRun> Worker::Plan(const RunLength& length, bool collects,
   PlanRequest request = PlanRequestOf(config_, length);
   request.requests = request.exchange;
   request.collection = {.on_request = collects && request.exchange, .parameters_only = true};
-  request.optimizer = config_.optimizer;
-  RZ_ASSIGN_OR_RETURN(request.hosts, WorkersThatShare(ChoiceOf(config_.cyclic.transport),
-                                                      job_.has_value() ? job_->seat.hosts
-                                                                       : std::vector<std::string>(),
-                                                      request.workers));
+  const auto hosts = job_.has_value() ? job_->seat.hosts : std::vector<std::string>();
+  RZ_ASSIGN_OR_RETURN(request.hosts,
+                      WorkersThatShare(ChoiceOf(config_.cyclic.transport), hosts, request.workers));
+  if (request.question.has_value()) {
+    request.question->hosts = CountByHost(hosts, request.workers);
+    request.question->cores = UsableCores() * static_cast<double>(request.question->hosts.size()) /
+                              config_.cyclic.threads;
+  }
   RZ_ASSIGN_OR_RETURN(run.planned, plan_model(run.model, request));
   return run;
 }
@@ -189,8 +193,12 @@ Worker::Worker(Config config, const PythonModel& model, const RunLength& length,
   for (const std::string& note : length.notes) {
     if (self_ == 0) std::cerr << "ringzero: " << note << std::endl;
   }
-  if (self_ == 0 && !length.rule_choice.empty()) {
-    std::cerr << "ringzero: rule " << ToString(cyclic.rule) << ": " << length.rule_choice
+  const PlannedModel& planned = seat.run.planned;
+  if (self_ == 0 && !planned.rule_choice.empty()) {
+    std::cerr << "ringzero: " << planned.rule_choice << std::endl;
+  }
+  if (self_ == 0 && planned.plan.rule != Rule::kDp && !length.rule_choice.empty()) {
+    std::cerr << "ringzero: rule " << ToString(planned.plan.rule) << ": " << length.rule_choice
               << std::endl;
   }
   has_norm_ = seat.run.planned.plan.has_norm() || cyclic.workers == 1;

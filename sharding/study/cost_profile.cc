@@ -19,7 +19,8 @@ double ExchangeTicks(const Plan& plan, const SimulationOptions& speed,
   double ticks = 0;
   for (const ChannelBytes& channel : channels) {
     ticks += static_cast<double>(channel.messages) *
-             static_cast<double>(speed.latency_ticks + speed.message_ticks);
+                 static_cast<double>(speed.latency_ticks + speed.message_ticks) +
+             static_cast<double>(channel.link_ticks);
   }
   for (int j = 0; j < plan.stage_count(); ++j) {
     if (!plan.exchange || plan.stages[j].sum_bytes == 0) continue;
@@ -80,6 +81,23 @@ SimulationOptions EstimateTicks(const Plan& plan, const std::vector<int64_t>& mo
     speed.stage_ticks.push_back(ticks);
   }
   return speed;
+}
+
+void ShareCores(double cores, SimulationOptions& speed) {
+  speed.cores = std::max(1, static_cast<int>(cores));
+  if (cores >= 1) return;
+  const auto stretch = [cores](int64_t& ticks) {
+    ticks = std::llround(static_cast<double>(ticks) / cores);
+  };
+  for (int64_t* const ticks :
+       {&speed.message_ticks, &speed.lap_ticks, &speed.add_ticks, &speed.update_ticks}) {
+    stretch(*ticks);
+  }
+  for (StageTicks& stage : speed.stage_ticks) {
+    for (int64_t* const ticks : {&stage.forward, &stage.backward, &stage.add, &stage.update}) {
+      stretch(*ticks);
+    }
+  }
 }
 
 absl::StatusOr<StepForecast> ForecastStep(const Plan& plan, const SimulationOptions& speed) {

@@ -51,6 +51,10 @@ struct MachineSpeed {
 SimulationOptions EstimateTicks(const Plan& plan, const std::vector<int64_t>& moment_bytes,
                                 const MachineSpeed& machine);
 
+// That all workers share so many cores. The simulation shares whole cores: less than one core makes all
+// computing take longer.
+void ShareCores(double cores, SimulationOptions& speed);
+
 // An iteration in the middle of a long run.
 struct StepForecast {
   double seconds = 0;

@@ -57,6 +57,27 @@ absl::Status CheckOptions(const Plan& plan, const SimulationOptions& options) {
   return absl::OkStatus();
 }
 
+// Metrics, norms and tokens count as 0.
+int64_t BytesOf(const Plan& plan, const Op& message) {
+  switch (message.channel) {
+    case Channel::kMetrics:
+    case Channel::kReports:
+    case Channel::kNorms:
+    case Channel::kToken:
+    case Channel::kReturn:
+    case Channel::kReturnCopy: return 0;
+    default: return MessageBytes(plan, message, 0);
+  }
+}
+
+// The host of each worker.
+std::vector<int> HostsOf(const LinkTicks& links, int workers) {
+  std::vector<int> hosts;
+  for (const int count : links.hosts) hosts.insert(hosts.end(), count, std::ssize(hosts));
+  for (int w = static_cast<int>(hosts.size()); w < workers; ++w) hosts.push_back(w);
+  return hosts;
+}
+
 class Tally {
  public:
   Tally(const Plan& plan, const LinkedRing& ring, const Timeline& times)
@@ -70,7 +91,7 @@ class Tally {
     for (int w = 0; w < plan_.workers; ++w) CountWorker(w);
     result_.is_steady = IsSteady(options.cores > 0);
     result_.steady_iteration_ticks = SteadyIteration();
-    CountMessages();
+    CountMessages(options.links);
     CountActivations();
     return std::move(result_);
   }
@@ -138,20 +159,8 @@ class Tally {
     return static_cast<double>(ends[last] - ends[from]) / (last - from);
   }
 
-  // Metrics, norms and tokens count as 0.
-  int64_t BytesOf(const Op& message) const {
-    switch (message.channel) {
-      case Channel::kMetrics:
-      case Channel::kReports:
-      case Channel::kNorms:
-      case Channel::kToken:
-      case Channel::kReturn:
-      case Channel::kReturnCopy: return 0;
-      default: return MessageBytes(plan_, message, 0);
-    }
-  }
-
-  void CountMessages() {
+  void CountMessages(const LinkTicks& links) {
+    const std::vector<int> hosts = HostsOf(links, plan_.workers);
     std::map<std::tuple<int, Channel, Copy>, ChannelBytes> channels;
     for (int i = 0; i < ring_.count(); ++i) {
       const Op& op = ring_.op(i);
@@ -160,8 +169,11 @@ class Tally {
       bytes.iteration = op.iteration.value;
       bytes.channel = op.channel;
       bytes.copy = op.copy;
-      bytes.bytes += BytesOf(op);
+      const int64_t size = BytesOf(plan_, op);
+      bytes.bytes += size;
       ++bytes.messages;
+      if (hosts[ring_.worker_of(i)] == hosts[op.peer.value]) continue;
+      bytes.link_ticks += links.latency + links.Of(size);
     }
     for (const auto& [key, bytes] : channels) result_.channels.push_back(bytes);
   }
@@ -194,6 +206,10 @@ class Tally {
 int ActivationsOf(const Plan& plan, const Op& op) {
   if (op.kind == OpKind::kForward) return plan.stage(op.stage).has_backward ? 1 : 0;
   return op.kind == OpKind::kBackward ? -1 : 0;
+}
+
+int64_t LinkTicks::Of(int64_t bytes) const {
+  return std::llround(per_byte * static_cast<double>(bytes));
 }
 
 int TimedRing::LastCause(int i) const { return ringzero::LastCause(ring, times, i); }
@@ -397,8 +413,13 @@ class Runner {
         channels_(ring.queues.size()) {
     times_.start.assign(ring.count(), 0);
     times_.end.assign(ring.count(), -1);
+    const std::vector<int> hosts = HostsOf(options.links, plan.workers);
     for (size_t q = 0; q < ring.queues.size(); ++q) {
-      for (const auto* const ends : {&ring.queues[q].sends, &ring.queues[q].receives}) {
+      const MessageQueue& queue = ring.queues[q];
+      if (hosts[queue.from.value] != hosts[queue.to.value]) {
+        channels_[q].link = &links_[{queue.from, queue.to}];
+      }
+      for (const auto* const ends : {&queue.sends, &queue.receives}) {
         for (const int end : *ends) states_[end].queue = static_cast<int>(q);
       }
     }
@@ -446,6 +467,7 @@ class Runner {
   struct ChannelState {
     std::deque<int> waiting;  // sends that have begun
     int64_t last_arrival = 0;
+    int64_t* link = nullptr;  // until when the link is busy; null: within a host
   };
   using Event = std::pair<int64_t, int>;  // tick, operation
 
@@ -540,8 +562,13 @@ class Runner {
       if (!ends.words && states_[receive].missing > 0) return;  // its block is not free
       channel.waiting.pop_front();
       times_.start[receive] = now;
-      channel.last_arrival =
-          std::max(channel.last_arrival, now + options_.latency_ticks + Jitter(receive));
+      int64_t arrival = now + options_.latency_ticks + Jitter(receive);
+      if (channel.link != nullptr) {
+        const int64_t ticks = options_.links.Of(BytesOf(plan_, ring_.op(receive)));
+        *channel.link = std::max(*channel.link, now) + ticks;
+        arrival += *channel.link - now + options_.links.latency;
+      }
+      channel.last_arrival = std::max(channel.last_arrival, arrival);
       events_.push({channel.last_arrival, receive});
     }
   }
@@ -582,6 +609,7 @@ class Runner {
   std::vector<State> states_;
   const Reverse followers_;
   std::vector<ChannelState> channels_;
+  std::map<std::pair<WorkerId, WorkerId>, int64_t> links_;  // by sender and receiver
   std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events_;
   // With cores to share: what everybody who was there from the beginning would have got done, and
   // at which of it the operations that share them end.

@@ -28,9 +28,19 @@ struct StageTicks {
   int64_t update = 0;  // of an iteration
 };
 
+// What messages between hosts take beside everything else.
+struct LinkTicks {
+  std::vector<int> hosts;  // how many workers each has, in order, as Plan::hosts; empty: one each
+  int64_t latency = 0;
+  double per_byte = 0;  // messages from one worker to another follow each other
+
+  int64_t Of(int64_t bytes) const;  // without the latency
+};
+
 struct SimulationOptions {
   std::vector<StageTicks> stage_ticks;  // a profile, by stage; empty: the plan's costs
   int64_t latency_ticks = 0;  // from a message's departure to its arrival; any number at once
+  LinkTicks links;
   int64_t message_ticks = 0;  // of computing, by whoever sends, before it departs
   int64_t lap_ticks = 0;      // of computing at the end of each micro-batch: metrics, the next data
   int64_t add_ticks = 0;      // more for every add, and
@@ -73,6 +83,7 @@ struct ChannelBytes {
   Copy copy = Copy::kNone;
   int64_t bytes = 0;  // metrics, norms and tokens count as 0
   int64_t messages = 0;
+  int64_t link_ticks = 0;  // of those between hosts, each alone
 };
 
 struct Simulation {

@@ -211,6 +211,17 @@ class Ucx(Job):
         self.assertIn("transport: shm within a host, ucx between hosts (2 hosts)", said)
         self.assertEqual(self.digest(), expected)
 
+    def test_rule_auto_is_worker_0s_decision(self):
+        config = self.config(**{"cyclic": {"workers": 2, "rule": "auto"}})
+        expected = self.bits(self.config(name="named.json", **{"cyclic": {"workers": 2, "rule": "cdp_v1"}}))
+        environments = [dict(slurm(w, 2), RINGZERO_HOST=f"node{w}") for w in range(2)]
+        said = self.succeeds(self.start_job(
+            config, environments, "--rendezvous", self.meeting(), "--summary", "summary.json", "--efficiency",
+            self.studied("mlp", "SGD", batch=16)))
+        self.assertIn("rule auto: cdp_v1", said)
+        self.assertEqual(said.count("rule auto"), 1, "worker 0 alone decides")
+        self.assertEqual(self.digest(), expected)
+
     def test_over_tcp_no_payload_is_written_into_a_block_that_was_given_up(self):
         # UCX's own table of what it does with which sizes, and the words to whoever chose its transports.
         config = self.config(**{"model.hidden": [64, 64]})  # payloads that are offered

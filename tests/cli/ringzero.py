@@ -134,6 +134,13 @@ class TestCase(unittest.TestCase):
                 at[last] = value
         return self.write(name, json.dumps(config, indent=1))
 
+    def studied(self, family, optimizer, batch):
+        """A file for --efficiency: a row for two workers, by which cdp_v1 is faster than any rule can be."""
+        row = {"family": family, "optimizer": optimizer, "rule": "cdp_v1", "strict": False, "workers": 2, "laps": 1,
+               "batch": batch, "warmup_updates": 0, "predict": True, "updates": 0.02, "least": 0.01, "most": 0.03,
+               "seeds": 3, "command": "made up for a test"}
+        return self.write("studied.json", json.dumps([row]))
+
     def run_program(self, *arguments, before=(), timeout=120, stdout=subprocess.PIPE, **options):
         """`before`: words in front of the program, as taskset's."""
         return subprocess.run([*before, PROGRAM, *map(str, arguments)], stdout=stdout, stderr=subprocess.PIPE, text=True,

@@ -175,6 +175,19 @@ class Progress(TestCase):
                 self.assertEqual(len(lines), said, text)
                 self.assertTrue(all(line.startswith("rule cdp_v1, K = 2: ") for line in lines), lines)
 
+    def test_rule_auto(self):
+        """What was not studied gives dp, and dp's bits; what was studied may give that rule, and its bits."""
+        studied = self.studied("mlp", "SGD", batch=16)
+        auto = self.config("auto.json", **{"cyclic": {"workers": 2, "rule": "auto"}})
+        self.assertEqual(self.bits(auto), self.bits(self.config(**{"cyclic": {"workers": 2}})))
+        done = self.runs("train", auto, "--efficiency", studied, "--summary", "summary.json")
+        self.assertIn("rule auto: cdp_v1, which comes to dp's loss first", done.stderr)
+        self.assertIn("made up for a test", done.stdout)
+        summary = self.json("summary.json")
+        self.assertEqual((summary["rule"], summary["predict"]), ("cdp_v1", True))
+        named = self.config(**{"cyclic": {"workers": 2, "rule": "cdp_v1"}})
+        self.assertEqual(summary["parameters_sha256"], self.bits(named))
+
     def test_what_a_cyclic_rule_begins_with(self):
         chosen = {"cyclic": {"rule": "cdp_v2", "workers": 2}, "steps_per_print": 1}
         done = self.runs("train", self.config(**chosen))

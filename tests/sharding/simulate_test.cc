@@ -216,6 +216,39 @@ TEST(SimulateTest, WaitsAreCountedByCause) {
   EXPECT_GT(total(*Simulate(evaluated, {.latency_ticks = 50})).evaluation, 0);
 }
 
+// A message between hosts takes its latency and its bytes; one within a host takes neither.
+TEST(SimulateTest, LinksBetweenHostsTakeTime) {
+  const Plan plan =
+      MakeResolvedPlan({.workers = 4, .stages = 4, .rule = Rule::kDp, .iterations = 6});
+  const auto step = [&](const LinkTicks& links) {
+    return Simulate(plan, {.links = links})->steady_iteration_ticks;
+  };
+  const double free = step({});
+  EXPECT_EQ(step({.hosts = {4}, .latency = 50, .per_byte = 1}), free) << "one host";
+  const double apart = step({.latency = 50});
+  EXPECT_GT(apart, free + 3 * 50) << "a copy goes from worker to worker";
+  EXPECT_EQ(apart, step({.hosts = {1, 1, 1, 1}, .latency = 50}));
+  const double pairs = step({.hosts = {2, 2}, .latency = 50});
+  EXPECT_GT(pairs, free);
+  EXPECT_LT(pairs, apart);
+  EXPECT_GT(step({.per_byte = 0.01}), step({.per_byte = 0.001}));
+}
+
+// Messages from one worker to another share their link: n at once take n times as long.
+TEST(SimulateTest, ALinkCarriesOneMessageAfterTheOther) {
+  const Plan plan =
+      MakeResolvedPlan({.workers = 2, .stages = 2, .rule = Rule::kDp, .iterations = 6});
+  RZ_ASSIGN(const Simulation run, Simulate(plan, {.links = {.per_byte = 1000}}));
+  int64_t bytes = 0, ticks = 0;
+  for (const ChannelBytes& channel : run.channels) {
+    if (channel.iteration != 3) continue;
+    bytes += channel.bytes;
+    ticks += channel.link_ticks;
+  }
+  EXPECT_EQ(ticks, 1000 * bytes) << "both directions";
+  EXPECT_GE(run.steady_iteration_ticks, ticks / 2.0) << "no direction is faster than its link";
+}
+
 TEST(SimulateTest, BusyTicksAreTheCostsAndTimesAddUp) {
   const Plan plan = MakeResolvedPlan(Shape("4x6 laps=2 iterations=5 evaluate=2 random_costs"));
   RZ_ASSIGN(const auto run,

@@ -159,12 +159,19 @@ absl::Status FillInject(const ResolvedKeys& keys, int workers, InjectConfig& inj
 constexpr char kFactor[] = "cyclic.predict.factor";
 
 absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
-  Fill(keys, "cyclic", Row("rule", &cyclic.rule), Row("warmup_updates", &cyclic.warmup_updates),
-       Row("stages", &cyclic.stages), Row("workers", &cyclic.workers),
-       Row("transport", &cyclic.transport), Row("window", &cyclic.window),
-       Row("pending", &cyclic.pending), Row("stagger", &cyclic.stagger),
-       Row("retain", &cyclic.retain), Row("exchange", &cyclic.exchange),
-       Row("track_activations", &cyclic.track_activations),
+  if (keys.String("cyclic.rule") == "auto") {
+    cyclic.rule.reset();
+  } else {
+    Fill(keys, "cyclic", Row("rule", &cyclic.rule));
+  }
+  Fill(keys, "cyclic", Row("efficiency", &cyclic.efficiency),
+       Row("links.latency", &cyclic.links.latency_seconds),
+       Row("links.bandwidth", &cyclic.links.gigabytes_per_second),
+       Row("warmup_updates", &cyclic.warmup_updates), Row("stages", &cyclic.stages),
+       Row("workers", &cyclic.workers), Row("transport", &cyclic.transport),
+       Row("window", &cyclic.window), Row("pending", &cyclic.pending),
+       Row("stagger", &cyclic.stagger), Row("retain", &cyclic.retain),
+       Row("exchange", &cyclic.exchange), Row("track_activations", &cyclic.track_activations),
        Row("flight_recorder", &cyclic.flight_recorder), Row("on_nonfinite", &cyclic.on_nonfinite),
        Row("balance", &cyclic.balance), Row("profile", &cyclic.profile),
        Row("threads", &cyclic.threads), Row("products_first", &cyclic.products_first),
@@ -181,6 +188,7 @@ absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
 // Refuses keys that belong to another rule than the configured rule.
 void CheckRule(const ResolvedKeys& keys, const CyclicConfig& cyclic,
                std::vector<absl::Status>& wrong) {
+  if (!cyclic.rule.has_value()) return;
   const bool dp = cyclic.rule == Rule::kDp, v2 = cyclic.rule == Rule::kCdpV2;
   for (const auto& [path, idle] :
        {std::pair("cyclic.stagger", dp && cyclic.stagger),
@@ -189,7 +197,7 @@ void CheckRule(const ResolvedKeys& keys, const CyclicConfig& cyclic,
         std::pair("cyclic.slack", !v2 && keys.Has("cyclic.slack")),
         std::pair("cyclic.strict", !v2 && keys.IsOn("cyclic.strict"))}) {
     if (!idle) continue;
-    wrong.push_back(keys.Error(path, "has no meaning with cyclic.rule ", ToString(cyclic.rule)));
+    wrong.push_back(keys.Error(path, "has no meaning with cyclic.rule ", ToString(*cyclic.rule)));
   }
 }
 
@@ -227,7 +235,7 @@ absl::Status FillClipping(const ResolvedKeys& keys, double max_norm, bool skips,
         "previous, but with fp16 or bf16.check_grad_overflow updates wait: wanted exact");
   }
   const bool exact = cyclic.clipping == Clipping::kExact;
-  const bool needed = (exact || skips) && cyclic.rule == Rule::kCdpV2;
+  const bool needed = (exact || skips) && cyclic.rule.value_or(Rule::kCdpV2) == Rule::kCdpV2;
   cyclic.strict = keys.Has("cyclic.strict") ? keys.Bool("cyclic.strict") : needed;
   if (needed && !cyclic.strict) {
     return keys.Error(
@@ -319,11 +327,16 @@ absl::Status FillMuon(const ResolvedKeys& keys, OptimizerOptions& optimizer) {
   return absl::OkStatus();
 }
 
+// In the order of optimizer.type's choices.
+constexpr OptimizerOptions::Type kOptimizerTypes[] = {
+    OptimizerOptions::Type::kSgd,  OptimizerOptions::Type::kAdamW,   OptimizerOptions::Type::kAdam,
+    OptimizerOptions::Type::kLion, OptimizerOptions::Type::kAdagrad, OptimizerOptions::Type::kLamb,
+    OptimizerOptions::Type::kMuon};
+absl::string_view OptimizerNames() { return FindKey("optimizer.type")->built; }
+
 // Fills in the numbers of every type: keys of types that are not configured have no values.
 absl::Status FillOptimizer(const ResolvedKeys& keys, OptimizerOptions& optimizer) {
   using Type = OptimizerOptions::Type;
-  constexpr Type kTypes[] = {Type::kSgd,     Type::kAdamW, Type::kAdam, Type::kLion,
-                             Type::kAdagrad, Type::kLamb,  Type::kMuon};
   auto& sgd = optimizer.sgd;
   auto& adamw = optimizer.adamw;
   auto& lion = optimizer.lion;
@@ -348,7 +361,7 @@ absl::Status FillOptimizer(const ResolvedKeys& keys, OptimizerOptions& optimizer
        Row("adam_names", &muon.rest));
   adamw.beta1 = lion.beta1 = lamb.beta1 = betas[0];
   adamw.beta2 = lion.beta2 = lamb.beta2 = betas[1];
-  optimizer.type = kTypes[IndexOf(keys.String("optimizer.type"), FindKey("optimizer.type")->built)];
+  optimizer.type = kOptimizerTypes[IndexOf(keys.String("optimizer.type"), OptimizerNames())];
   // As in DeepSpeed: "Adam" means AdamW unless adam_w_mode is false; "AdamW" ignores the flag.
   if (optimizer.type == Type::kAdam && decoupled) optimizer.type = Type::kAdamW;
   if (optimizer.type == Type::kMuon) return FillMuon(keys, optimizer);
@@ -668,6 +681,35 @@ void ChooseForRule(const Config& config, RunLength& length) {
                       cyclic.predict.has_value() ? "as configured" : "chosen by the optimizer");
 }
 
+// Between hosts: as configured, or what is common where the transport carries messages.
+LinkSpeed LinkOf(const CyclicConfig& cyclic) {
+  const auto& [latency, bandwidth] = cyclic.links;
+  const bool nccl = cyclic.transport == CyclicConfig::Transport::kNccl;
+  const bool both = latency.has_value() && bandwidth.has_value();
+  return {.latency_seconds = latency.value_or(nccl ? 20e-6 : 50e-6),
+          .bytes_per_second = 1e9 * bandwidth.value_or(nccl ? 12 : 3),
+          .source = both                                           ? "cyclic.links"
+                    : latency.has_value() || bandwidth.has_value() ? "in part of cyclic.links"
+                                                                   : "assumed"};
+}
+
+absl::StatusOr<RuleQuestion> QuestionOf(const Config& config) {
+  using Type = ModelConfig::Type;
+  absl::StatusOr<std::vector<StudiedRule>> studied = ReadStudiedRules(config.cyclic.efficiency);
+  if (!studied.ok()) return config.Error("cyclic.efficiency", studied.status().message());
+  const std::vector<std::string> names = absl::StrSplit(OptimizerNames(), '|');
+  const auto* const type = std::ranges::find(kOptimizerTypes, config.optimizer.type);
+  const std::string family = !config.keys.Has("model.type")       ? "custom"
+                             : config.model.type == Type::kGpt    ? "gpt"
+                             : config.model.type == Type::kResNet ? "resnet"
+                                                                  : "mlp";
+  return RuleQuestion{.family = family,
+                      .optimizer = names[static_cast<size_t>(type - kOptimizerTypes)],
+                      .batch = config.batch.train_batch,
+                      .studied = *std::move(studied),
+                      .link = LinkOf(config.cyclic)};
+}
+
 }  // namespace
 
 absl::StatusOr<RunLength> MeasureRun(const Config& config, int64_t train_samples,
@@ -703,6 +745,9 @@ absl::StatusOr<RunLength> MeasureRun(const Config& config, int64_t train_samples
                            batch));
   }
   ChooseForRule(config, length);
+  if (!config.cyclic.rule.has_value()) {
+    RZ_ASSIGN_OR_RETURN(length.question, QuestionOf(config));
+  }
   length.test_samples = test_samples;
   if (config.evaluation.samples != 0) {
     length.test_samples = std::min(length.test_samples, config.evaluation.samples);
@@ -725,7 +770,7 @@ PlanRequest PlanRequestOf(const Config& config, const RunLength& length) {
   return {.workers = cyclic.workers,
           .zero_stage = config.zero_stage,
           .laps = static_cast<int>(config.batch.laps),
-          .rule = cyclic.rule,
+          .rule = cyclic.rule.value_or(Rule::kCdpV2),
           .slack = cyclic.slack,
           .warmup_updates = length.warmup_updates,
           .predict = length.predict,
@@ -745,7 +790,9 @@ PlanRequest PlanRequestOf(const Config& config, const RunLength& length) {
           .exchange = cyclic.exchange,
           .iterations = length.iterations,
           .evaluation = length.evaluation,
-          .precision = config.precision};
+          .optimizer = config.optimizer,
+          .precision = config.precision,
+          .question = length.question};
 }
 
 absl::StatusOr<std::string> ReadConfigFile(const std::string& file) {

@@ -91,7 +91,12 @@ struct InjectConfig {
 };
 
 struct CyclicConfig {
-  Rule rule = Rule::kDp;
+  std::optional<Rule> rule = Rule::kDp;  // absent: "auto"
+  std::string efficiency;                // a file of studied cases, for "auto"
+  // Between hosts; absent: not configured.
+  struct {
+    std::optional<double> latency_seconds, gigabytes_per_second;
+  } links;
   int slack = 1;
   std::optional<int> warmup_updates;  // absent: chosen by MeasureRun, likewise
   std::optional<bool> predict;        // with optimizer.prediction_factor
@@ -199,13 +204,18 @@ struct RunLength {
   EvaluationPlan evaluation;
   int warmup_updates = 0;  // of dp, before a cyclic rule
   bool predict = false;
-  std::string rule_choice;         // these two in words, and why; empty for dp
+  std::string rule_choice;               // these two in words, and why; empty for dp
+  std::optional<RuleQuestion> question;  // of rule "auto", without hosts, cores and profile
   std::vector<std::string> notes;  // for the user: the configuration's notes, and what is dropped
 };
 
 // From the configuration and the number of its samples. InvalidArgument names the key.
 absl::StatusOr<RunLength> MeasureRun(const Config& config, int64_t train_samples,
                                      int64_t test_samples);
+
+// The built-in data/rules.json, and the rows of `file` if one is given. InvalidArgument names file and
+// row; NotFound.
+absl::StatusOr<std::vector<StudiedRule>> ReadStudiedRules(const std::string& file);
 
 // The plan that a configuration asks for. What is collected, and hosts are the caller's.
 PlanRequest PlanRequestOf(const Config& config, const RunLength& length);

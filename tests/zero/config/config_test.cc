@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <limits>
+#include <map>
 #include <random>
 #include <set>
 #include <string>
@@ -16,6 +18,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "tests/support/status_matchers.h"
 #include "tests/zero/config/golden.h"
@@ -531,6 +534,110 @@ TEST(Config, ACyclicRulePredictsWhereItHelps) {
   EXPECT_EQ(Measured({}).rule_choice,
             "the first 300 of 1000 updates are of dp (the least that is chosen); what is stale is "
             "predicted, factor 0.9 (chosen by the optimizer)");
+}
+
+// Rule "auto" asks the question that the plan answers, and is planned as cyclic rules want it.
+TEST(Config, RuleAutoAsksWhichRule) {
+  const RunLength length = Measured({"cyclic.rule=auto"});
+  ASSERT_TRUE(length.question.has_value());
+  const RuleQuestion& question = *length.question;
+  EXPECT_EQ(question.family, "resnet");
+  EXPECT_EQ(question.optimizer, "SGD");
+  EXPECT_EQ(question.batch, 192);
+  EXPECT_EQ(question.link.latency_seconds, 50e-6);
+  EXPECT_EQ(question.link.source, "assumed");
+  EXPECT_EQ(question.studied.size(), ReadStudiedRules("")->size());
+  const PlanRequest request = PlanRequestOf(Parse(kResNet, {"cyclic.rule=auto"}), length);
+  EXPECT_TRUE(request.question.has_value());
+  EXPECT_EQ(request.warmup_updates, 300);
+  EXPECT_TRUE(request.predict);
+  EXPECT_FALSE(Measured({}).question.has_value());
+
+  const RunLength linked = Measured({"cyclic.rule=auto", "cyclic.transport=nccl",
+                                     R"(cyclic.links={"latency": 0.02, "bandwidth": 2.5})"});
+  EXPECT_EQ(linked.question->link.latency_seconds, 0.02);
+  EXPECT_EQ(linked.question->link.bytes_per_second, 2.5e9);
+  EXPECT_EQ(linked.question->link.source, "cyclic.links");
+  EXPECT_EQ(Measured({"cyclic.rule=auto", "cyclic.transport=nccl"}).question->link.latency_seconds,
+            20e-6);
+}
+
+// With exact clipping cdp_v2 is strict, whoever chooses it.
+TEST(Config, RuleAutoTakesTheKeysOfEveryRule) {
+  const Config config = Parse(kResNet, {"cyclic.rule=auto", "gradient_clipping=1",
+                                        "cyclic.stagger=true", "cyclic.predict=true"});
+  EXPECT_FALSE(config.cyclic.rule.has_value());
+  EXPECT_TRUE(config.cyclic.strict);
+  EXPECT_EQ(config.cyclic.slack, 0);
+  EXPECT_EQ(Parse(kResNet, {"cyclic.rule=auto", "cyclic.slack=2"}).cyclic.slack, 2);
+}
+
+// What is built in can be read, and is what the study has found.
+TEST(Config, TheStudiedRulesThatAreBuiltIn) {
+  const auto studied = ReadStudiedRules("");
+  ASSERT_TRUE(studied.ok()) << studied.status();
+  for (const StudiedRule& row : *studied) {
+    EXPECT_THAT(row.command, StartsWith("./rz bench rules_study"));
+    EXPECT_GE(row.seeds, 2) << row.command;
+    EXPECT_NE(row.rule, Rule::kDp) << row.command;
+  }
+}
+
+TEST(Config, AFileOfStudiedRules) {
+  const std::string file = absl::StrCat(testing::TempDir(), "/studied.json");
+  const auto read = [&](const std::string& text) {
+    std::ofstream(file) << text;
+    const auto studied = ReadStudiedRules(file);
+    return studied.ok() ? absl::StrCat("read ", studied->size() - ReadStudiedRules("")->size())
+                        : std::string(studied.status().message());
+  };
+  const auto row = [](const std::string& name, const std::string& value) {
+    std::map<std::string, std::string> members = {{"family", R"("custom")"},
+                                                  {"optimizer", R"("AdamW")"},
+                                                  {"rule", R"("cdp_v1")"},
+                                                  {"strict", "false"},
+                                                  {"workers", "4"},
+                                                  {"laps", "1"},
+                                                  {"batch", "4"},
+                                                  {"warmup_updates", "300"},
+                                                  {"predict", "true"},
+                                                  {"updates", "1.5"},
+                                                  {"least", "1"},
+                                                  {"most", "2"},
+                                                  {"seeds", "3"},
+                                                  {"command", R"("make it")"}};
+    members[name] = value;
+    std::vector<std::string> texts;
+    for (const auto& [key, text] : members) {
+      if (!text.empty()) texts.push_back(absl::StrCat("\"", key, "\": ", text));
+    }
+    return absl::StrCat("[{", absl::StrJoin(texts, ", "), "}]");
+  };
+  EXPECT_EQ(read("[]"), "read 0");
+  EXPECT_EQ(read(row("laps", "2")), "read 1");
+  EXPECT_EQ(read("{}"), absl::StrCat(file, ": wanted JSON, a list of rows as in data/rules.json"));
+  EXPECT_EQ(read("[1]"), absl::StrCat(file, ": row 1: wanted an object, found 1"));
+  EXPECT_EQ(
+      read(row("laps", "1.5")),
+      absl::StrCat(file, ": row 1: laps: wanted a whole number from 0 to 1000000000, found 1.5"));
+  EXPECT_EQ(read(row("most", "-1")),
+            absl::StrCat(file, ": row 1: most: wanted a number above 0, found -1"));
+  EXPECT_EQ(read(row("most", "1")),
+            absl::StrCat(file,
+                         ": row 1: updates: wanted a number from least 1 to "
+                         "most 1, found 1.5"));
+  EXPECT_EQ(read(row("predict", "1")),
+            absl::StrCat(file, ": row 1: predict: wanted true or false, found 1"));
+  EXPECT_EQ(read(row("family", "")),
+            absl::StrCat(file, ": row 1: family: wanted a text, found nothing"));
+  EXPECT_EQ(read(row("lapps", "1")),
+            absl::StrCat(file, ": row 1: lapps: unknown; the nearest known one is laps"));
+  EXPECT_THAT(read(row("rule", R"("cdp")")), StartsWith(absl::StrCat(file, ": row 1: rule: ")));
+  EXPECT_EQ(ReadStudiedRules("/nowhere/x.json").status().code(), absl::StatusCode::kNotFound);
+  const Config config = Parse(kResNet, {"cyclic.rule=auto", "cyclic.efficiency=/nowhere/x.json"});
+  EXPECT_THAT(MeasureRun(config, 100000, 0).status(),
+              Fails(absl::StatusCode::kInvalidArgument,
+                    "cyclic.efficiency: /nowhere/x.json: cannot read it"));
 }
 
 // A printed configuration reads back equal, with either form of cyclic.predict.

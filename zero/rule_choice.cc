@@ -1,0 +1,149 @@
+// Looks every rule up, simulates those that were studied, and compares.
+#include "zero/rule_choice.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status.h"
+#include "sharding/study/simulate.h"
+#include "zero/model_plan.h"
+#include "zero/optimizer/optimizer.h"
+
+namespace ringzero {
+namespace {
+
+constexpr double kLeastGain = 0.02;  // of dp's time; less is not worth another rule
+
+// Of a worker, where no profile says it.
+constexpr MachineSpeed kAssumedSpeed = {.flops_per_second = 50e9, .bytes_per_second = 10e9};
+
+bool IsNear(int64_t a, int64_t b) { return a <= 2 * b && b <= 2 * a; }
+
+absl::StatusOr<SimulationOptions> SpeedOf(const PlannedModel& planned, const PlanRequest& request) {
+  const RuleQuestion& question = *request.question;
+  SimulationOptions speed;
+  if (question.profile.has_value()) {
+    RZ_ASSIGN_OR_RETURN(speed, TicksOf(*question.profile, planned.plan));
+  } else {
+    speed =
+        EstimateTicks(planned.plan, MomentBytes(request.optimizer, planned.layouts), kAssumedSpeed);
+  }
+  if (question.cores > 0) ShareCores(question.cores, speed);
+  speed.links = {.hosts = question.hosts,
+                 .latency = std::llround(1e9 * question.link.latency_seconds),
+                 .per_byte = 1e9 / question.link.bytes_per_second};
+  return speed;
+}
+
+// A rule, planned and timed.
+struct Candidate {
+  PlannedModel planned;
+  double step_seconds = 0;
+};
+
+absl::StatusOr<Candidate> Try(const ModelDescription& model, const PlanRequest& request) {
+  PlanRequest of_rule = request;
+  of_rule.question.reset();
+  Candidate candidate;
+  RZ_ASSIGN_OR_RETURN(candidate.planned, PlanModel(model, of_rule));
+  RZ_ASSIGN_OR_RETURN(const SimulationOptions speed, SpeedOf(candidate.planned, request));
+  RZ_ASSIGN_OR_RETURN(const StepForecast step, ForecastStep(candidate.planned.plan, speed));
+  candidate.step_seconds = step.seconds;
+  return candidate;
+}
+
+std::string InputsOf(const RuleQuestion& question) {
+  const std::string costs =
+      question.profile.has_value()
+          ? "a frozen profile"
+          : absl::StrFormat("counted costs at %g GFLOP/s and %g GB/s (assumed)",
+                            1e-9 * kAssumedSpeed.flops_per_second,
+                            1e-9 * kAssumedSpeed.bytes_per_second);
+  const std::string cores =
+      question.cores > 0 ? absl::StrFormat("%.3g cores", question.cores) : "a core for each worker";
+  const std::string links =
+      question.hosts.size() == 1
+          ? "one host"
+          : absl::StrFormat("links between hosts of %g ms and %g GB/s (%s)",
+                            1e3 * question.link.latency_seconds,
+                            1e-9 * question.link.bytes_per_second, question.link.source);
+  return absl::StrCat("from ", costs, ", ", cores, ", ", links);
+}
+
+std::string LineOf(Rule rule, double step, double updates, double of_dp, const std::string& from) {
+  return absl::StrFormat("\n  %-6s  step %.4g ms x %.3f updates = %.3f of dp's time%s",
+                         ToString(rule), 1e3 * step, updates, of_dp, from);
+}
+
+}  // namespace
+
+PlanRequest WithRule(PlanRequest request, Rule rule) {
+  request.rule = rule;
+  if (rule != Rule::kCdpV2) request.strict = false;
+  if (rule != Rule::kDp) return request;
+  request.warmup_updates = 0;
+  request.predict = request.stagger = false;
+  return request;
+}
+
+const StudiedRule* FindStudied(const RuleQuestion& question, const PlanRequest& request) {
+  const StudiedRule* worst = nullptr;
+  for (const StudiedRule& row : question.studied) {
+    const bool alike = row.family == question.family && row.optimizer == question.optimizer &&
+                       row.rule == request.rule && row.strict == request.strict &&
+                       row.predict == request.predict;
+    const bool near = IsNear(row.workers, request.workers) && IsNear(row.laps, request.laps) &&
+                      IsNear(row.batch, question.batch) &&
+                      row.warmup_updates <= request.warmup_updates;
+    if (alike && near && (worst == nullptr || row.most > worst->most)) worst = &row;
+  }
+  return worst;
+}
+
+absl::StatusOr<PlannedModel> PlanFastest(const ModelDescription& model,
+                                         const PlanRequest& request) {
+  const RuleQuestion& question = *request.question;
+  RZ_ASSIGN_OR_RETURN(Candidate best, Try(model, WithRule(request, Rule::kDp)));
+  const double dp_seconds = best.step_seconds;
+  double least = 1 - kLeastGain;
+  std::string lines = LineOf(Rule::kDp, dp_seconds, 1, 1, "");
+  for (const Rule rule : {Rule::kCdpV1, Rule::kCdpV2}) {
+    const PlanRequest of_rule = WithRule(request, rule);
+    const StudiedRule* const row = FindStudied(question, of_rule);
+    if (row == nullptr) {
+      absl::StrAppendFormat(&lines,
+                            "\n  %-6s  not measured for %s, %s, N = %d, K = %d, %d samples an "
+                            "update, a warm-up of %d "
+                            "updates, %s predictions",
+                            ToString(rule), question.family, question.optimizer, request.workers,
+                            request.laps, question.batch, of_rule.warmup_updates,
+                            of_rule.predict ? "with" : "without");
+      continue;
+    }
+    absl::StatusOr<Candidate> found = Try(model, of_rule);
+    if (!found.ok()) {
+      absl::StrAppendFormat(&lines, "\n  %-6s  cannot be planned: %s", ToString(rule),
+                            found.status().message());
+      continue;
+    }
+    const double of_dp = found->step_seconds * row->most / std::max(dp_seconds, 1e-9);
+    absl::StrAppend(&lines, LineOf(rule, found->step_seconds, row->most, of_dp,
+                                   absl::StrFormat(" (mean %.3f, %d seeds: %s)", row->updates,
+                                                   row->seeds, row->command)));
+    if (of_dp > least) continue;
+    least = of_dp;
+    best = *std::move(found);
+  }
+  const Rule chosen = best.planned.plan.rule;
+  best.planned.rule_choice =
+      absl::StrCat("rule auto: ", ToString(chosen),
+                   chosen == Rule::kDp ? ", as no other is known to be faster by 2 % or more"
+                                       : ", which comes to dp's loss first",
+                   "; ", InputsOf(question), lines);
+  return std::move(best.planned);
+}
+
+}  // namespace ringzero
