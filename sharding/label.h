@@ -27,10 +27,6 @@ constexpr int LabelNumber(Version v) {
   return IsPrediction(v) ? v.value - kFirstPrediction : v.value;
 }
 
-// After how many updates there is such a version: a prediction comes with the θ that it starts
-// from. At most 0: from the beginning.
-constexpr int UpdatesBehind(Version v) { return IsPrediction(v) ? LabelNumber(v) - 1 : v.value; }
-
 inline std::string LabelText(Version v) {
   return (IsPrediction(v) ? "p" : "") + std::to_string(LabelNumber(v));
 }

@@ -75,8 +75,7 @@ struct PlanRequest {
   std::optional<PlanProof> proof;  // of an equal plan, which then need not be verified again
   OptimizerOptions optimizer;      // for the size of the states that a collection shows
   Precision precision;             // parameters travel in the type that computes
-  // Chooses dp or a cyclic rule, instead of `rule`; all other members are as the cyclic rules want
-  // them.
+  // Chooses the rule, in place of `rule`; all else is as the cyclic rules want it.
   std::optional<RuleQuestion> question;
 };
 

@@ -22,66 +22,54 @@ constexpr MachineSpeed kAssumedSpeed = {.flops_per_second = 50e9, .bytes_per_sec
 
 bool IsNear(int64_t a, int64_t b) { return a <= 2 * b && b <= 2 * a; }
 
-absl::StatusOr<SimulationOptions> SpeedOf(const PlannedModel& planned, const PlanRequest& request) {
-  const RuleQuestion& question = *request.question;
-  SimulationOptions speed;
-  if (question.profile.has_value()) {
-    RZ_ASSIGN_OR_RETURN(speed, TicksOf(*question.profile, planned.plan));
-  } else {
-    speed =
-        EstimateTicks(planned.plan, MomentBytes(request.optimizer, planned.layouts), kAssumedSpeed);
-  }
-  if (question.cores > 0) ShareCores(question.cores, speed);
-  speed.links = {.hosts = question.hosts,
-                 .latency = std::llround(1e9 * question.link.latency_seconds),
-                 .per_byte = 1e9 / question.link.bytes_per_second};
-  return speed;
-}
-
 // A rule, planned and timed.
 struct Candidate {
   PlannedModel planned;
   double step_seconds = 0;
 };
 
-absl::StatusOr<Candidate> Try(const ModelDescription& model, const PlanRequest& request) {
-  PlanRequest of_rule = request;
-  of_rule.question.reset();
-  Candidate candidate;
-  RZ_ASSIGN_OR_RETURN(candidate.planned, PlanModel(model, of_rule));
-  RZ_ASSIGN_OR_RETURN(const SimulationOptions speed, SpeedOf(candidate.planned, request));
-  RZ_ASSIGN_OR_RETURN(const StepForecast step, ForecastStep(candidate.planned.plan, speed));
-  candidate.step_seconds = step.seconds;
-  return candidate;
+absl::StatusOr<Candidate> Try(const ModelDescription& model, const PlanRequest& request,
+                              const RuleQuestion& question) {
+  RZ_ASSIGN_OR_RETURN(PlannedModel planned, PlanModel(model, request));
+  const auto moments = MomentBytes(request.optimizer, planned.layouts);
+  SimulationOptions speed = EstimateTicks(planned.plan, moments, kAssumedSpeed);
+  if (question.profile.has_value()) {
+    RZ_ASSIGN_OR_RETURN(speed, TicksOf(*question.profile, planned.plan));
+  }
+  if (question.cores > 0) ShareCores(question.cores, speed);
+  speed.links = {.hosts = question.hosts,
+                 .latency = std::llround(1e9 * question.link_seconds),
+                 .per_byte = 1e9 / question.link_bytes_per_second};
+  RZ_ASSIGN_OR_RETURN(const StepForecast step, ForecastStep(planned.plan, speed));
+  return Candidate{std::move(planned), step.seconds};
 }
 
 std::string InputsOf(const RuleQuestion& question) {
-  const std::string costs =
+  return absl::StrCat(
       question.profile.has_value()
           ? "a frozen profile"
           : absl::StrFormat("counted costs at %g GFLOP/s and %g GB/s (assumed)",
                             1e-9 * kAssumedSpeed.flops_per_second,
-                            1e-9 * kAssumedSpeed.bytes_per_second);
-  const std::string cores =
-      question.cores > 0 ? absl::StrFormat("%.3g cores", question.cores) : "a core for each worker";
-  const std::string links =
+                            1e-9 * kAssumedSpeed.bytes_per_second),
+      question.cores > 0 ? absl::StrFormat(", %.3g cores, ", question.cores)
+                         : ", a core for each worker, ",
       question.hosts.size() == 1
           ? "one host"
           : absl::StrFormat("links between hosts of %g ms and %g GB/s (%s)",
-                            1e3 * question.link.latency_seconds,
-                            1e-9 * question.link.bytes_per_second, question.link.source);
-  return absl::StrCat("from ", costs, ", ", cores, ", ", links);
+                            1e3 * question.link_seconds, 1e-9 * question.link_bytes_per_second,
+                            question.link_source));
 }
 
-std::string LineOf(Rule rule, double step, double updates, double of_dp, const std::string& from) {
-  return absl::StrFormat("\n  %-6s  step %.4g ms x %.3f updates = %.3f of dp's time%s",
-                         ToString(rule), 1e3 * step, updates, of_dp, from);
+std::string LineOf(Rule rule, double step, double updates, double of_dp) {
+  return absl::StrFormat("\n  %-6s  step %.4g ms x %.3f updates = %.3f of dp's time",
+                         ToString(rule), 1e3 * step, updates, of_dp);
 }
 
 }  // namespace
 
 PlanRequest WithRule(PlanRequest request, Rule rule) {
   request.rule = rule;
+  request.question.reset();
   if (rule != Rule::kCdpV2) request.strict = false;
   if (rule != Rule::kDp) return request;
   request.warmup_updates = 0;
@@ -106,10 +94,10 @@ const StudiedRule* FindStudied(const RuleQuestion& question, const PlanRequest& 
 absl::StatusOr<PlannedModel> PlanFastest(const ModelDescription& model,
                                          const PlanRequest& request) {
   const RuleQuestion& question = *request.question;
-  RZ_ASSIGN_OR_RETURN(Candidate best, Try(model, WithRule(request, Rule::kDp)));
-  const double dp_seconds = best.step_seconds;
+  RZ_ASSIGN_OR_RETURN(Candidate best, Try(model, WithRule(request, Rule::kDp), question));
+  const double dp_seconds = std::max(best.step_seconds, 1e-9);
   double least = 1 - kLeastGain;
-  std::string lines = LineOf(Rule::kDp, dp_seconds, 1, 1, "");
+  std::string lines = LineOf(Rule::kDp, dp_seconds, 1, 1);
   for (const Rule rule : {Rule::kCdpV1, Rule::kCdpV2}) {
     const PlanRequest of_rule = WithRule(request, rule);
     const StudiedRule* const row = FindStudied(question, of_rule);
@@ -123,26 +111,21 @@ absl::StatusOr<PlannedModel> PlanFastest(const ModelDescription& model,
                             of_rule.predict ? "with" : "without");
       continue;
     }
-    absl::StatusOr<Candidate> found = Try(model, of_rule);
-    if (!found.ok()) {
-      absl::StrAppendFormat(&lines, "\n  %-6s  cannot be planned: %s", ToString(rule),
-                            found.status().message());
-      continue;
-    }
-    const double of_dp = found->step_seconds * row->most / std::max(dp_seconds, 1e-9);
-    absl::StrAppend(&lines, LineOf(rule, found->step_seconds, row->most, of_dp,
-                                   absl::StrFormat(" (mean %.3f, %d seeds: %s)", row->updates,
-                                                   row->seeds, row->command)));
+    RZ_ASSIGN_OR_RETURN(Candidate found, Try(model, of_rule, question));
+    const double of_dp = found.step_seconds * row->most / dp_seconds;
+    absl::StrAppend(&lines, LineOf(rule, found.step_seconds, row->most, of_dp));
+    absl::StrAppendFormat(&lines, " (mean %.3f, %d seeds: %s)", row->updates, row->seeds,
+                          row->command);
     if (of_dp > least) continue;
     least = of_dp;
-    best = *std::move(found);
+    best = std::move(found);
   }
   const Rule chosen = best.planned.plan.rule;
   best.planned.rule_choice =
       absl::StrCat("rule auto: ", ToString(chosen),
-                   chosen == Rule::kDp ? ", as no other is known to be faster by 2 % or more"
-                                       : ", which comes to dp's loss first",
-                   "; ", InputsOf(question), lines);
+                   chosen == Rule::kDp ? ", as no other is known to be faster by 2 % or more; from "
+                                       : ", which comes to dp's loss first; from ",
+                   InputsOf(question), lines);
   return std::move(best.planned);
 }
 

@@ -7,8 +7,7 @@
 //
 // A rule's time is its simulated step times the updates that it needs for dp's loss. The step comes
 // from counted costs or a frozen profile, and from links as configured or assumed: nothing is
-// measured, so that the same question has the same answer. The updates come from a study
-// (docs/results/rules_study.md). Pure.
+// measured. The updates come from a study (docs/results/rules_study.md). Pure.
 #ifndef RINGZERO_ZERO_RULE_CHOICE_H_
 #define RINGZERO_ZERO_RULE_CHOICE_H_
 
@@ -44,19 +43,14 @@ struct StudiedRule {
   std::string command;  // that made the row
 };
 
-// Between two hosts, in one direction.
-struct LinkSpeed {
-  double latency_seconds = 0;
-  double bytes_per_second = 1;
-  std::string source;  // for the user: "cyclic.links"
-};
-
 struct RuleQuestion {
   std::string family;     // of the model: "gpt", "resnet", "mlp"; a program's own: "custom"
   std::string optimizer;  // "AdamW"
   int64_t batch = 1;      // samples of an update
   std::vector<StudiedRule> studied;
-  LinkSpeed link;
+  double link_seconds = 0;             // between two hosts, in one direction: latency, and
+  double link_bytes_per_second = 1e9;  // bandwidth
+  std::string link_source;             // for the user: "cyclic.links"
   std::vector<int> hosts;              // how many workers each has, in order; empty: one each
   double cores = 0;                    // of all hosts, for one thread each; 0: as many as needed
   std::optional<CostProfile> profile;  // a frozen one; absent: counted costs
@@ -67,11 +61,12 @@ struct RuleQuestion {
 // batch within a factor of 2, and with at least as long a warm-up.
 const StudiedRule* FindStudied(const RuleQuestion& question, const PlanRequest& request);
 
-// The request for one of the rules that "auto" chooses from: without what only others have.
+// The request for one of the rules that "auto" chooses from: without what only others have, and
+// without a question.
 PlanRequest WithRule(PlanRequest request, Rule rule);
 
 // Plans with the rule that is fastest by at least 2 %, else with dp. request.question must be given.
-// The errors of PlanModel with dp; a rule that cannot be planned is not chosen.
+// The errors of PlanModel with any of them.
 absl::StatusOr<PlannedModel> PlanFastest(const ModelDescription& model, const PlanRequest& request);
 
 }  // namespace ringzero

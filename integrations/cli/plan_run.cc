@@ -225,7 +225,7 @@ size_t CountHosts(const RunInput& input) {
   return std::max<size_t>(1, std::set<std::string>(input.hosts.begin(), input.hosts.end()).size());
 }
 
-// Of all hosts, as if each were as this one, for as many threads as a worker computes with.
+// Of all hosts, each like this one, for as many threads as a worker has.
 double CoresOfRun(const RunInput& input) {
   return UsableCores() * static_cast<double>(CountHosts(input)) / input.config.cyclic.threads;
 }
@@ -342,10 +342,7 @@ absl::StatusOr<PlannedRun> PlanRun(const RunInput& input, const PlanFunction& pl
   const std::vector<LayerDescription> counted = run.model.layers;
   PlanRequest request = PlanRequestOf(config, input.length);
   request.proof = input.proof;
-  if (input.chosen.has_value()) {
-    request = WithRule(std::move(request), *input.chosen);
-    request.question.reset();
-  }
+  if (input.chosen.has_value()) request = WithRule(std::move(request), *input.chosen);
   if (input.stage_per_layer) {
     request.stages = static_cast<int>(counted.size());
     request.boundaries.resize(counted.size());
@@ -569,7 +566,8 @@ absl::StatusOr<PlanTimes> PredictTimes(const RunInput& input, const PlannedRun& 
                                        const ShortRun& short_run,
                                        const std::optional<SavedProfile>& profile) {
   const Plan& plan = run.planned.plan;
-  const auto& [latency, bandwidth] = input.config.cyclic.links;
+  const auto &latency = input.config.cyclic.link_seconds,
+             &bandwidth = input.config.cyclic.link_bandwidth;
   PlanTimes times;
   if (profile.has_value()) {
     RZ_RETURN_IF_ERROR(CheckProfile(*profile, input.config, run.model));
@@ -585,7 +583,7 @@ absl::StatusOr<PlanTimes> PredictTimes(const RunInput& input, const PlannedRun& 
         "FLOPs at %.1f GFLOP/s and bytes at %.1f GB/s, as large products and copies run here; "
         "small ones are slower, and messages take %s: --profile FILE measures",
         1e-9 * machine.flops_per_second, 1e-9 * machine.bytes_per_second,
-        latency.has_value() || bandwidth.has_value() ? "what cyclic.links says" : "no time");
+        latency || bandwidth ? "what cyclic.links says" : "no time");
   }
   const size_t hosts = CountHosts(input);
   const double cores = UsableCores();

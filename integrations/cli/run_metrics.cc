@@ -248,10 +248,9 @@ std::string TextOf(const SummaryInfo& info, const std::vector<WorkerReport>& rep
                         "that processes share is divided among them; the launching process is not "
                         "counted)\n",
                         Sum(reports, &WorkerReport::pss_peak_mib));
-  const std::string rule = DescribeRule(info.rule, info.config.batch.laps, info.length.rule_choice);
-  for (const std::string& line : {info.why_rule, rule}) {
-    if (!line.empty()) absl::StrAppend(&text, line, "\n");
-  }
+  const std::string rule =
+      DescribeRule(info.rule, info.why_rule, info.config.batch.laps, info.length);
+  if (!rule.empty()) absl::StrAppend(&text, rule, "\n");
   const std::string& digest = reports.front().parameters_sha256;
   if (!digest.empty()) absl::StrAppend(&text, "parameters sha256 ", digest, "\n");
   for (const auto& [what, why] : info.not_written) {
@@ -314,13 +313,14 @@ std::string FormatDuration(double seconds) {
   return absl::StrFormat("%d h %02d min", whole / 3600, whole % 3600 / 60);
 }
 
-std::string DescribeRule(Rule rule, int64_t laps, const std::string& choice) {
-  if (rule == Rule::kDp) return "";
+std::string DescribeRule(Rule rule, const std::string& why, int64_t laps, const RunLength& length) {
+  if (rule == Rule::kDp) return why;
   return absl::StrFormat(
-      "rule %s, K = %d: a worker waits less than with dp, but the first of its K micro-batches per "
-      "update reads older parameters, which can cost loss, most of all with K = 1 "
-      "(docs/results/text.md)%s",
-      ToString(rule), laps, choice.empty() ? "" : absl::StrCat("\n", choice));
+      "%srule %s, K = %d: a worker waits less than with dp, but the first of its K micro-batches "
+      "per update reads older parameters, which can cost loss, most of all with K = 1 "
+      "(docs/results/rules_study.md)%s",
+      why.empty() ? "" : why + "\n", ToString(rule), laps,
+      length.rule_choice.empty() ? "" : "\n" + length.rule_choice);
 }
 
 void ProgressScreen::Progress(const std::string& line) {

@@ -75,9 +75,9 @@ class ProgressMeter {
 // "1.5 s", "42 s", "3 min 05 s", "2 h 10 min".
 std::string FormatDuration(double seconds);
 
-// What a cyclic rule gains and costs with K accumulation steps, and what was chosen for it
-// (RunLength::rule_choice); empty for dp.
-std::string DescribeRule(Rule rule, int64_t laps, const std::string& choice);
+// Lines: why this rule (PlannedModel::rule_choice), what a cyclic rule gains and costs with K
+// accumulation steps, and what was chosen for it. Empty for dp that nothing has chosen.
+std::string DescribeRule(Rule rule, const std::string& why, int64_t laps, const RunLength& length);
 
 // Standard error.
 class ProgressScreen {
@@ -157,7 +157,7 @@ struct SummaryInfo {
   int planned_iterations = 0;
   Rule rule = Rule::kDp;
   std::string why_rule;  // PlannedModel::rule_choice
-  const RunLength& length;
+  RunLength length;
   bool interrupted = false;  // no bytes are told then: bytes are of whole runs
   const NotWritten& not_written;
   double seconds = 0;       // of the run, start-up included

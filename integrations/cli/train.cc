@@ -95,10 +95,9 @@ void SayPlan(const TrainRun& run, const PlannedRun& planned, const Note& note) {
       planned.model.parameter_count, planned.model.layers.size(), plan.stage_count(), plan.workers,
       run.config().keys.String("cyclic.transport"), ToString(plan.rule), plan.iterations,
       run.config().batch.train_batch));
-  const std::string rule = DescribeRule(plan.rule, plan.laps, run.input.length.rule_choice);
-  for (const std::string& text : {planned.planned.rule_choice, rule}) {
-    if (!text.empty()) note(text);
-  }
+  const std::string rule =
+      DescribeRule(plan.rule, planned.planned.rule_choice, plan.laps, run.input.length);
+  if (!rule.empty()) note(rule);
   for (const std::string& warning : planned.planned.warnings) {
     note(absl::StrCat("warning: ", warning));
   }

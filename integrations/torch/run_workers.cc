@@ -66,10 +66,7 @@ absl::StatusOr<PlannedModel> PlanOnce(const JobSeat& seat, const ModelDescriptio
     const absl::StatusOr<Rule> rule = ParseRule(parts.first);
     const absl::StatusOr<PlanProof> proof = PlanProof::Parse(parts.second);
     if (proof.ok()) request.proof = *proof;
-    if (rule.ok() && request.question.has_value()) {
-      request = WithRule(std::move(request), *rule);
-      request.question.reset();
-    }
+    if (rule.ok() && request.question) request = WithRule(std::move(request), *rule);
   }
   absl::StatusOr<PlannedModel> planned = PlanModel(model, request);
   if (seat.self.value == 0) {

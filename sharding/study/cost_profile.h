@@ -51,8 +51,7 @@ struct MachineSpeed {
 SimulationOptions EstimateTicks(const Plan& plan, const std::vector<int64_t>& moment_bytes,
                                 const MachineSpeed& machine);
 
-// That all workers share so many cores. The simulation shares whole cores: less than one core makes all
-// computing take longer.
+// All workers share so many cores: whole ones, or less than one, where computing takes longer.
 void ShareCores(double cores, SimulationOptions& speed);
 
 // An iteration in the middle of a long run.

@@ -208,10 +208,6 @@ int ActivationsOf(const Plan& plan, const Op& op) {
   return op.kind == OpKind::kBackward ? -1 : 0;
 }
 
-int64_t LinkTicks::Of(int64_t bytes) const {
-  return std::llround(per_byte * static_cast<double>(bytes));
-}
-
 int TimedRing::LastCause(int i) const { return ringzero::LastCause(ring, times, i); }
 
 absl::StatusOr<TimedRing> RunWhole(const Plan& plan, const SimulationOptions& options) {

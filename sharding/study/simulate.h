@@ -9,6 +9,7 @@
 #ifndef RINGZERO_SHARDING_STUDY_SIMULATE_H_
 #define RINGZERO_SHARDING_STUDY_SIMULATE_H_
 
+#include <cmath>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -34,7 +35,8 @@ struct LinkTicks {
   int64_t latency = 0;
   double per_byte = 0;  // messages from one worker to another follow each other
 
-  int64_t Of(int64_t bytes) const;  // without the latency
+  // Without the latency.
+  int64_t Of(int64_t bytes) const { return std::llround(per_byte * static_cast<double>(bytes)); }
 };
 
 struct SimulationOptions {

@@ -2,8 +2,10 @@
 numbers, tables, arguments, and how processes are ended; of latency table, picture and arguments; of
 updates which waits count; of the study of rules what is done, and intervals; and in what order runs
 take turns."""
+import collections
 import contextlib
 import io
+import math
 import os
 import struct
 import subprocess
@@ -27,7 +29,7 @@ from peers.results import (TOLERANCE, CaseResult, MemorySlope, check_losses, mak
                            memory_slope, over_program, page, paired_ratio, panels, step_table)
 from peers.runs import Runner, RunReport, forecast_in, tensors_in  # noqa: E402
 from ring_run import BenchError, run_command, take_turns  # noqa: E402
-from rules_study.__main__ import Results, interval  # noqa: E402
+from rules_study import __main__ as study  # noqa: E402
 from updates.__main__ import exposed  # noqa: E402
 
 FSDP2 = latency.FSDP2
@@ -379,19 +381,54 @@ class RulesStudyTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "runs.jsonl")
             runs = [("dp", "plain", 1, 0.1, seed) for seed in (1, 2, 3)]
-            results = Results(path)
+            results = study.Results(path)
             results.keep("text", runs[0], [3.0, 2.5])
             results.keep("text", runs[1], [3.0, float("inf")])
-            for known in (results, Results(path)):
+            for known in (results, study.Results(path)):
                 self.assertEqual([known.of("text", run) for run in runs], [2.5, float("inf"), None])
                 self.assertIsNone(known.of("images", runs[0]))
 
+    def test_rates_come_first_then_seeds_of_all_forms(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            results = study.Results(os.path.join(folder, "runs.jsonl"))
+            rates = list(results.missing("text-muon", 2, 5))
+            self.assertEqual({turn for turn, _ in rates}, {0})
+            self.assertEqual({run[3] for _, run in rates}, set(study.CASES["text-muon"].rates))
+            for _, run in rates:
+                results.keep("text-muon", run, [abs(run[3] - 0.01)])
+            turns = collections.Counter(turn for turn, _ in results.missing("text-muon", 2, 5))
+            self.assertEqual(turns, {1: 4, 2: 6, 3: 6, 4: 3, 5: 3}, "dp and cdp_v2 with both are tuned with seed 1")
+            self.assertEqual({run[3] for _, run in results.missing("text-muon", 2, 5)}, {0.01}, "the best rate")
+
+    def test_a_row_of_the_table_turns_loss_into_updates(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            results, form = study.Results(os.path.join(folder, "runs.jsonl")), ("cdp_v2", "both")
+            for rate in study.CASES["text"].rates:
+                for each in (study.DP, form):
+                    results.keep("text", (*each, 1, rate, 1), [2.0 + 100 * rate])
+            best, seeds = min(study.CASES["text"].rates), (1, 2, 3)
+            self.assertIsNone(study.table_row(results, "text", form, 1), "one seed")
+            worth = 0.1 * math.log(1.25)  # of the updates that the shorter run has not
+            for seed in seeds:
+                results.keep("text", (*study.DP, 1, best, seed), [2.0])
+                results.keep("text", (*study.SHORTER, 1, best, seed), [2.0 + worth])
+                results.keep("text", (*form, 1, best, seed), [2.0 + 0.1 * math.log(1 + seed / 10)])
+            row = study.table_row(results, "text", form, 1)
+            self.assertAlmostEqual(row["updates"], (1.1 * 1.2 * 1.3) ** (1 / 3), places=3)
+            self.assertLess(row["least"], row["updates"])
+            self.assertGreater(row["most"], row["updates"])
+            self.assertEqual((row["rule"], row["strict"], row["batch"], row["warmup_updates"], row["predict"],
+                              row["seeds"]), ("cdp_v2", False, 4, 300, True, 3))
+            for seed in seeds:
+                results.keep("text", (*study.SHORTER, 1, best, seed), [1.9])
+            self.assertIsNone(study.table_row(results, "text", form, 1), "more updates were worth nothing")
+
     def test_the_interval_is_students(self) -> None:
-        low, high = interval([1.0, 2.0, 3.0])
+        low, high = study.interval([1.0, 2.0, 3.0])
         self.assertAlmostEqual(low, 2 - 4.303 / 3 ** 0.5)
         self.assertAlmostEqual(high, 2 + 4.303 / 3 ** 0.5)
-        self.assertIsNone(interval([1.0]))
-        self.assertIsNone(interval([1.0, float("inf")]))
+        self.assertIsNone(study.interval([1.0]))
+        self.assertIsNone(study.interval([1.0, float("inf")]))
 
 
 class RequirementsTest(unittest.TestCase):

@@ -12,8 +12,8 @@ from random import Random
 
 from ringzero import PROGRAM, ROOT, TestCase
 
-KEYS = ("workers", "rule", "parameters", "iterations", "step_seconds", "samples_per_second", "lr", "gradient_norm",
-        "mfu", "loss", "waits_seconds_per_step", "compute_seconds_per_step", "pss_mib", "bytes_per_step", "bytes_other_per_step",
+KEYS = ("workers", "rule", "warmup_updates", "predict", "parameters", "iterations", "step_seconds",
+        "samples_per_second", "lr", "gradient_norm", "mfu", "loss", "waits_seconds_per_step", "compute_seconds_per_step", "pss_mib", "bytes_per_step", "bytes_other_per_step",
         "cpu_seconds_per_step", "minor_faults_per_step", "pss_peak_mib", "memory", "parameters_sha256")
 
 # Of TINY's model: 36 x 24 + 24, 24 x 16 + 16, 16 x 5 + 5.
@@ -171,7 +171,7 @@ class Progress(TestCase):
         for rule, said in (("cdp_v1", 1), ("dp", 0)):
             done = self.runs("train", self.config(**{"cyclic.rule": rule, "gradient_accumulation_steps": 2}))
             for text in (done.stderr, done.stdout):
-                lines = [line for line in text.splitlines() if "docs/results/text.md" in line]
+                lines = [line for line in text.splitlines() if "docs/results/rules_study.md" in line]
                 self.assertEqual(len(lines), said, text)
                 self.assertTrue(all(line.startswith("rule cdp_v1, K = 2: ") for line in lines), lines)
 

@@ -50,12 +50,14 @@ PlanRequest Asked() {
   request.predict = true;
   request.micro_batch = 8;
   request.iterations = 1000;
-  request.question = RuleQuestion{
-      .family = "gpt",
-      .optimizer = "AdamW",
-      .batch = 32,
-      .studied = {Studied(Rule::kCdpV1, 1.05), Studied(Rule::kCdpV2, 1.04)},
-      .link = {.latency_seconds = 0.02, .bytes_per_second = 1.25e9, .source = "cyclic.links"}};
+  request.question =
+      RuleQuestion{.family = "gpt",
+                   .optimizer = "AdamW",
+                   .batch = 32,
+                   .studied = {Studied(Rule::kCdpV1, 1.05), Studied(Rule::kCdpV2, 1.04)},
+                   .link_seconds = 0.02,
+                   .link_bytes_per_second = 1.25e9,
+                   .link_source = "cyclic.links"};
   return request;
 }
 
@@ -130,7 +132,8 @@ TEST(RuleChoice, UpdatesCountByTheWorseEnd) {
 // cyclic rules gain something, and studied updates decide how much is left.
 TEST(RuleChoice, ASmallGainIsNone) {
   PlanRequest request = Asked();
-  request.question->link = {.bytes_per_second = 1e12};
+  request.question->link_seconds = 0;
+  request.question->link_bytes_per_second = 1e12;
   request.question->studied = {Studied(Rule::kCdpV1, 1.02)};
   const PlannedModel fast = Planned(request);
   ASSERT_EQ(fast.plan.rule, Rule::kCdpV1);

@@ -159,14 +159,8 @@ absl::Status FillInject(const ResolvedKeys& keys, int workers, InjectConfig& inj
 constexpr char kFactor[] = "cyclic.predict.factor";
 
 absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
-  if (keys.String("cyclic.rule") == "auto") {
-    cyclic.rule.reset();
-  } else {
-    Fill(keys, "cyclic", Row("rule", &cyclic.rule));
-  }
-  Fill(keys, "cyclic", Row("efficiency", &cyclic.efficiency),
-       Row("links.latency", &cyclic.links.latency_seconds),
-       Row("links.bandwidth", &cyclic.links.gigabytes_per_second),
+  Fill(keys, "cyclic", Row("rule", &cyclic.rule), Row("efficiency", &cyclic.efficiency),
+       Row("links.latency", &cyclic.link_seconds), Row("links.bandwidth", &cyclic.link_bandwidth),
        Row("warmup_updates", &cyclic.warmup_updates), Row("stages", &cyclic.stages),
        Row("workers", &cyclic.workers), Row("transport", &cyclic.transport),
        Row("window", &cyclic.window), Row("pending", &cyclic.pending),
@@ -179,6 +173,7 @@ absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
        Row("checksums", &cyclic.checksums), Row("memory_budget.host", &cyclic.memory_budget.host),
        Row("memory_budget.device", &cyclic.memory_budget.device),
        Row("memory_budget.disk", &cyclic.memory_budget.disk));
+  if (keys.String("cyclic.rule") == "auto") cyclic.rule.reset();
   if (keys.HasSection("cyclic.predict")) {
     cyclic.predict = !keys.Has(kFactor) || keys.Number(kFactor) > 0;
   }
@@ -327,16 +322,11 @@ absl::Status FillMuon(const ResolvedKeys& keys, OptimizerOptions& optimizer) {
   return absl::OkStatus();
 }
 
-// In the order of optimizer.type's choices.
-constexpr OptimizerOptions::Type kOptimizerTypes[] = {
-    OptimizerOptions::Type::kSgd,  OptimizerOptions::Type::kAdamW,   OptimizerOptions::Type::kAdam,
-    OptimizerOptions::Type::kLion, OptimizerOptions::Type::kAdagrad, OptimizerOptions::Type::kLamb,
-    OptimizerOptions::Type::kMuon};
-absl::string_view OptimizerNames() { return FindKey("optimizer.type")->built; }
-
 // Fills in the numbers of every type: keys of types that are not configured have no values.
 absl::Status FillOptimizer(const ResolvedKeys& keys, OptimizerOptions& optimizer) {
   using Type = OptimizerOptions::Type;
+  constexpr Type kTypes[] = {Type::kSgd,     Type::kAdamW, Type::kAdam, Type::kLion,
+                             Type::kAdagrad, Type::kLamb,  Type::kMuon};
   auto& sgd = optimizer.sgd;
   auto& adamw = optimizer.adamw;
   auto& lion = optimizer.lion;
@@ -361,7 +351,7 @@ absl::Status FillOptimizer(const ResolvedKeys& keys, OptimizerOptions& optimizer
        Row("adam_names", &muon.rest));
   adamw.beta1 = lion.beta1 = lamb.beta1 = betas[0];
   adamw.beta2 = lion.beta2 = lamb.beta2 = betas[1];
-  optimizer.type = kOptimizerTypes[IndexOf(keys.String("optimizer.type"), OptimizerNames())];
+  optimizer.type = kTypes[IndexOf(keys.String("optimizer.type"), FindKey("optimizer.type")->built)];
   // As in DeepSpeed: "Adam" means AdamW unless adam_w_mode is false; "AdamW" ignores the flag.
   if (optimizer.type == Type::kAdam && decoupled) optimizer.type = Type::kAdamW;
   if (optimizer.type == Type::kMuon) return FillMuon(keys, optimizer);
@@ -681,33 +671,22 @@ void ChooseForRule(const Config& config, RunLength& length) {
                       cyclic.predict.has_value() ? "as configured" : "chosen by the optimizer");
 }
 
-// Between hosts: as configured, or what is common where the transport carries messages.
-LinkSpeed LinkOf(const CyclicConfig& cyclic) {
-  const auto& [latency, bandwidth] = cyclic.links;
-  const bool nccl = cyclic.transport == CyclicConfig::Transport::kNccl;
-  const bool both = latency.has_value() && bandwidth.has_value();
-  return {.latency_seconds = latency.value_or(nccl ? 20e-6 : 50e-6),
-          .bytes_per_second = 1e9 * bandwidth.value_or(nccl ? 12 : 3),
-          .source = both                                           ? "cyclic.links"
-                    : latency.has_value() || bandwidth.has_value() ? "in part of cyclic.links"
-                                                                   : "assumed"};
-}
-
+// Links: as configured, or what is common where the transport carries messages.
 absl::StatusOr<RuleQuestion> QuestionOf(const Config& config) {
-  using Type = ModelConfig::Type;
-  absl::StatusOr<std::vector<StudiedRule>> studied = ReadStudiedRules(config.cyclic.efficiency);
+  const CyclicConfig& cyclic = config.cyclic;
+  absl::StatusOr<std::vector<StudiedRule>> studied = ReadStudiedRules(cyclic.efficiency);
   if (!studied.ok()) return config.Error("cyclic.efficiency", studied.status().message());
-  const std::vector<std::string> names = absl::StrSplit(OptimizerNames(), '|');
-  const auto* const type = std::ranges::find(kOptimizerTypes, config.optimizer.type);
-  const std::string family = !config.keys.Has("model.type")       ? "custom"
-                             : config.model.type == Type::kGpt    ? "gpt"
-                             : config.model.type == Type::kResNet ? "resnet"
-                                                                  : "mlp";
-  return RuleQuestion{.family = family,
-                      .optimizer = names[static_cast<size_t>(type - kOptimizerTypes)],
+  const bool nccl = cyclic.transport == CyclicConfig::Transport::kNccl;
+  const bool configured = cyclic.link_seconds || cyclic.link_bandwidth;
+  const ResolvedKeys& keys = config.keys;
+  const bool adamw = config.optimizer.type == OptimizerOptions::Type::kAdamW;
+  return RuleQuestion{.family = keys.Has("model.type") ? keys.String("model.type") : "custom",
+                      .optimizer = adamw ? "AdamW" : keys.String("optimizer.type"),
                       .batch = config.batch.train_batch,
                       .studied = *std::move(studied),
-                      .link = LinkOf(config.cyclic)};
+                      .link_seconds = cyclic.link_seconds.value_or(nccl ? 20e-6 : 50e-6),
+                      .link_bytes_per_second = 1e9 * cyclic.link_bandwidth.value_or(nccl ? 12 : 3),
+                      .link_source = configured ? "cyclic.links" : "assumed"};
 }
 
 }  // namespace

@@ -91,12 +91,9 @@ struct InjectConfig {
 };
 
 struct CyclicConfig {
-  std::optional<Rule> rule = Rule::kDp;  // absent: "auto"
-  std::string efficiency;                // a file of studied cases, for "auto"
-  // Between hosts; absent: not configured.
-  struct {
-    std::optional<double> latency_seconds, gigabytes_per_second;
-  } links;
+  std::optional<Rule> rule = Rule::kDp;                // absent: "auto"
+  std::string efficiency;                              // a file of studied cases, for "auto"
+  std::optional<double> link_seconds, link_bandwidth;  // between hosts; GB/s
   int slack = 1;
   std::optional<int> warmup_updates;  // absent: chosen by MeasureRun, likewise
   std::optional<bool> predict;        // with optimizer.prediction_factor

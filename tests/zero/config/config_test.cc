@@ -544,8 +544,8 @@ TEST(Config, RuleAutoAsksWhichRule) {
   EXPECT_EQ(question.family, "resnet");
   EXPECT_EQ(question.optimizer, "SGD");
   EXPECT_EQ(question.batch, 192);
-  EXPECT_EQ(question.link.latency_seconds, 50e-6);
-  EXPECT_EQ(question.link.source, "assumed");
+  EXPECT_EQ(question.link_seconds, 50e-6);
+  EXPECT_EQ(question.link_source, "assumed");
   EXPECT_EQ(question.studied.size(), ReadStudiedRules("")->size());
   const PlanRequest request = PlanRequestOf(Parse(kResNet, {"cyclic.rule=auto"}), length);
   EXPECT_TRUE(request.question.has_value());
@@ -555,11 +555,10 @@ TEST(Config, RuleAutoAsksWhichRule) {
 
   const RunLength linked = Measured({"cyclic.rule=auto", "cyclic.transport=nccl",
                                      R"(cyclic.links={"latency": 0.02, "bandwidth": 2.5})"});
-  EXPECT_EQ(linked.question->link.latency_seconds, 0.02);
-  EXPECT_EQ(linked.question->link.bytes_per_second, 2.5e9);
-  EXPECT_EQ(linked.question->link.source, "cyclic.links");
-  EXPECT_EQ(Measured({"cyclic.rule=auto", "cyclic.transport=nccl"}).question->link.latency_seconds,
-            20e-6);
+  EXPECT_EQ(linked.question->link_seconds, 0.02);
+  EXPECT_EQ(linked.question->link_bytes_per_second, 2.5e9);
+  EXPECT_EQ(linked.question->link_source, "cyclic.links");
+  EXPECT_EQ(Measured({"cyclic.rule=auto", "cyclic.transport=nccl"}).question->link_seconds, 20e-6);
 }
 
 // With exact clipping cdp_v2 is strict, whoever chooses it.
@@ -622,10 +621,6 @@ TEST(Config, AFileOfStudiedRules) {
       absl::StrCat(file, ": row 1: laps: wanted a whole number from 0 to 1000000000, found 1.5"));
   EXPECT_EQ(read(row("most", "-1")),
             absl::StrCat(file, ": row 1: most: wanted a number above 0, found -1"));
-  EXPECT_EQ(read(row("most", "1")),
-            absl::StrCat(file,
-                         ": row 1: updates: wanted a number from least 1 to "
-                         "most 1, found 1.5"));
   EXPECT_EQ(read(row("predict", "1")),
             absl::StrCat(file, ": row 1: predict: wanted true or false, found 1"));
   EXPECT_EQ(read(row("family", "")),
