@@ -161,6 +161,7 @@ library GoogleTest "libgtest-dev libgmock-dev" 'lib*/*/pkgconfig/gtest.pc' 's/^V
 library nlohmann-json nlohmann-json3-dev 'include/nlohmann/detail/*macro*.hpp' 's/^#define NLOHMANN_JSON_VERSION_(MAJOR|MINOR|PATCH) ([0-9]+).*/\2/p'
 library CLI11 libcli11-dev 'include/CLI/Version.hpp' 's/^#define CLI11_VERSION "([0-9.]+).*/\1/p'
 library jemalloc libjemalloc-dev 'include/jemalloc/jemalloc.h' 's/^#define JEMALLOC_VERSION "([0-9.]+).*/\1/p'
+library liburing liburing-dev 'lib*/*/pkgconfig/liburing.pc' 's/^Version: *//p'
 library zlib zlib1g-dev 'include/zlib.h' 's/^#define ZLIB_VERSION "(.*)"/\1/p'
 library OpenSSL libssl-dev 'include/openssl/opensslv.h' 's/^# *define OPENSSL_VERSION_STR "(.*)"/\1/p'
 library xxHash libxxhash-dev 'include/xxhash.h' 's/^#define XXH_VERSION_(MAJOR|MINOR|RELEASE) +([0-9]+).*/\2/p'

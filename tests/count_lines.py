@@ -10,7 +10,7 @@ import re
 import subprocess
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
-LIBRARY = ("base", "sharding", "p2p", "zero", "integrations")
+LIBRARY = ("base", "sharding", "p2p", "offload", "zero", "integrations")
 PARTS = ("p2p/job", "zero/config", "zero/optimizer", "integrations/cli", "integrations/sight",
          "integrations/data", "integrations/torch")
 OTHERS = ("bench", "tests", "docs")

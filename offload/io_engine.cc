@@ -1,0 +1,122 @@
+// Which engine, and why; the engine in memory; the slow one.
+#include "offload/io_engine.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace ringzero {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class MemoryEngine : public IoEngine {
+ public:
+  using IoEngine::Submit;
+  absl::Status Submit(std::span<const IoRequest> requests) override {
+    for (const IoRequest& request : requests) results_.push_back({request.tag, Do(request)});
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::vector<IoResult>> Wait(Deadline) override {
+    return std::exchange(results_, {});
+  }
+  size_t under_way() const override { return results_.size(); }
+
+ private:
+  absl::Status Do(const IoRequest& request) {
+    std::vector<std::byte>& file = files_[request.file];
+    const size_t end = static_cast<size_t>(request.offset) + request.memory.size();
+    if (request.kind == IoRequest::Kind::kSync) return absl::OkStatus();
+    if (request.kind == IoRequest::Kind::kWrite && end > file.size()) file.resize(end);
+    if (end > file.size()) {
+      return absl::OutOfRangeError(absl::StrCat("read of ", request.memory.size(),
+                                                " bytes at offset ", request.offset,
+                                                ": the file ends at ", file.size()));
+    }
+    std::byte* const at = file.data() + request.offset;
+    const bool reads = request.kind == IoRequest::Kind::kRead;
+    std::memcpy(reads ? request.memory.data() : at, reads ? at : request.memory.data(),
+                request.memory.size());
+    return absl::OkStatus();
+  }
+
+  std::map<int, std::vector<std::byte>> files_;
+  std::vector<IoResult> results_;
+};
+
+class Throttled : public IoEngine {
+ public:
+  Throttled(std::unique_ptr<IoEngine> engine, double bytes_per_second)
+      : engine_(std::move(engine)), bytes_per_second_(bytes_per_second) {}
+
+  using IoEngine::Submit;
+  absl::Status Submit(std::span<const IoRequest> requests) override {
+    RZ_RETURN_IF_ERROR(engine_->Submit(requests));
+    for (const IoRequest& request : requests) {
+      const std::chrono::duration<double> takes(static_cast<double>(request.memory.size()) /
+                                                bytes_per_second_);
+      free_ = std::max(free_, Clock::now()) + std::chrono::duration_cast<Clock::duration>(takes);
+      due_[request.tag] = free_;
+    }
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::vector<IoResult>> Wait(Deadline deadline) override {
+    while (under_way() > 0) {
+      if (early_.empty()) RZ_RETURN_IF_ERROR(Fetch(deadline));
+      const Deadline first = early_.begin()->first;
+      std::this_thread::sleep_until(std::min(first, deadline));
+      if (engine_->under_way() > 0) Fetch(Clock::now()).IgnoreError();  // late ones are still there
+      std::vector<IoResult> results;
+      while (!early_.empty() && early_.begin()->first <= Clock::now()) {
+        results.push_back(std::move(early_.begin()->second));
+        early_.erase(early_.begin());
+      }
+      if (!results.empty()) return results;
+      if (Clock::now() >= deadline) return absl::DeadlineExceededError("a disk that is throttled");
+    }
+    return std::vector<IoResult>();
+  }
+  size_t under_way() const override { return engine_->under_way() + early_.size(); }
+
+ private:
+  absl::Status Fetch(Deadline deadline) {
+    RZ_ASSIGN_OR_RETURN(std::vector<IoResult> results, engine_->Wait(deadline));
+    for (IoResult& result : results) {
+      const Deadline due = due_.extract(result.tag).mapped();
+      early_.emplace(due, std::move(result));
+    }
+    return absl::OkStatus();
+  }
+
+  const std::unique_ptr<IoEngine> engine_;
+  const double bytes_per_second_;
+  Deadline free_ = {};                       // when the disk has done all that it was asked for
+  std::map<uint64_t, Deadline> due_;         // by tag
+  std::multimap<Deadline, IoResult> early_;  // done, but not due
+};
+
+}  // namespace
+
+absl::StatusOr<ChosenIoEngine> MakeIoEngine(const IoEngineOptions& options) {
+  std::string why = "threads (asked for)";
+  if (options.kind != IoEngineOptions::Kind::kThreads) {
+    absl::StatusOr<std::unique_ptr<IoEngine>> uring = MakeUringEngine(options);
+    if (uring.ok()) return ChosenIoEngine{*std::move(uring), "io_uring"};
+    if (options.kind == IoEngineOptions::Kind::kUring) return uring.status();
+    why = absl::StrCat("threads with pread and pwrite: ", uring.status().message());
+  }
+  return ChosenIoEngine{MakeThreadEngine(options), std::move(why)};
+}
+
+std::unique_ptr<IoEngine> MakeMemoryEngine() { return std::make_unique<MemoryEngine>(); }
+
+std::unique_ptr<IoEngine> MakeThrottled(std::unique_ptr<IoEngine> engine, double bytes_per_second) {
+  return std::make_unique<Throttled>(std::move(engine), bytes_per_second);
+}
+
+}  // namespace ringzero

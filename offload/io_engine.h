@@ -1,0 +1,93 @@
+// IoEngine: reads and writes of files that nobody waits for.
+//
+//   RZ_ASSIGN_OR_RETURN(ChosenIoEngine io, MakeIoEngine({.depth = 8}));
+//   RZ_RETURN_IF_ERROR(io.engine->Submit({{.kind = IoRequest::Kind::kWrite, .file = fd, .offset = 0,
+//                                          .memory = piece, .tag = 7}}));
+//   …                                                   // compute meanwhile; leave `piece` alone
+//   RZ_ASSIGN_OR_RETURN(auto results, io.engine->Wait(deadline));
+//   results[0].status;                                  // of tag 7: the whole piece, or an error
+//
+// An engine is used by one thread at a time. Requests under way have no order among each other: who
+// wants a sync behind a write waits for the write first.
+#ifndef RINGZERO_OFFLOAD_IO_ENGINE_H_
+#define RINGZERO_OFFLOAD_IO_ENGINE_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace ringzero {
+
+struct IoRequest {
+  enum class Kind { kRead, kWrite, kSync } kind = Kind::kRead;
+  int file = -1;       // an open descriptor; of an engine in memory any number
+  int64_t offset = 0;  // bytes
+  // The caller's, until the result is there. Not written to by kWrite; kSync has none.
+  std::span<std::byte> memory;
+  uint64_t tag = 0;  // requests under way have different ones
+};
+
+// All of the request is done, or the first error: the operation, its offset and what the system said.
+// Unless it is kUnknown the code is that of the system's error (absl::ErrnoToStatus). OutOfRange: the
+// file ends before.
+struct IoResult {
+  uint64_t tag = 0;
+  absl::Status status;
+};
+
+class IoEngine {
+ public:
+  using Deadline = std::chrono::steady_clock::time_point;
+
+  // Waits for what is under way, whose memory must still be there.
+  virtual ~IoEngine() = default;
+
+  // Begins requests of any size, and does not wait for them. An error is one of the engine's: no
+  // request was begun.
+  virtual absl::Status Submit(std::span<const IoRequest> requests) = 0;
+  // Results that are there, at least one; none if nothing is under way. DeadlineExceeded names the
+  // request that has waited longest: it is still under way.
+  virtual absl::StatusOr<std::vector<IoResult>> Wait(Deadline deadline) = 0;
+  // Requests without a result that Wait has given.
+  virtual size_t under_way() const = 0;
+
+  absl::Status Submit(std::initializer_list<IoRequest> requests) {
+    return Submit(std::span(requests.begin(), requests.size()));
+  }
+};
+
+struct IoEngineOptions {
+  enum class Kind { kAuto, kUring, kThreads } kind = Kind::kAuto;
+  int depth = 8;                      // system calls under way at once
+  int64_t block_bytes = 1024 * 1024;  // of one system call at most
+  int threads = 1;                    // of kThreads
+};
+
+struct ChosenIoEngine {
+  std::unique_ptr<IoEngine> engine;
+  std::string why;  // "io_uring"; why not, and what the system would have to allow
+};
+
+// kAuto: io_uring where the system allows it, otherwise threads. kUring: Unavailable says why not.
+absl::StatusOr<ChosenIoEngine> MakeIoEngine(const IoEngineOptions& options);
+
+// Files in memory, which grow as they are written. For tests, and for a tier that is memory.
+std::unique_ptr<IoEngine> MakeMemoryEngine();
+
+// Ends requests no faster than a disk of so many bytes per second would, in both directions together.
+std::unique_ptr<IoEngine> MakeThrottled(std::unique_ptr<IoEngine> engine, double bytes_per_second);
+
+// The engines of MakeIoEngine. The first: Unavailable, with the system's reason.
+absl::StatusOr<std::unique_ptr<IoEngine>> MakeUringEngine(const IoEngineOptions& options);
+std::unique_ptr<IoEngine> MakeThreadEngine(const IoEngineOptions& options);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_OFFLOAD_IO_ENGINE_H_
