@@ -31,7 +31,7 @@ class MemoryEngine : public IoEngine {
   absl::Status Do(const IoRequest& request) {
     std::vector<std::byte>& file = files_[request.file];
     const size_t end = static_cast<size_t>(request.offset) + request.memory.size();
-    if (request.kind == IoRequest::Kind::kSync) return absl::OkStatus();
+    if (request.memory.empty()) return absl::OkStatus();
     if (request.kind == IoRequest::Kind::kWrite && end > file.size()) file.resize(end);
     if (end > file.size()) {
       return absl::OutOfRangeError(absl::StrCat("read of ", request.memory.size(),
@@ -77,7 +77,10 @@ class Throttled : public IoEngine {
         early_.erase(early_.begin());
       }
       if (!results.empty()) return results;
-      if (Clock::now() >= deadline) return absl::DeadlineExceededError("a disk that is throttled");
+      if (Clock::now() >= deadline) {
+        return absl::DeadlineExceededError(
+            absl::StrCat("a throttled disk: ", under_way(), " requests are not done yet"));
+      }
     }
     return std::vector<IoResult>();
   }
@@ -103,6 +106,13 @@ class Throttled : public IoEngine {
 }  // namespace
 
 absl::StatusOr<ChosenIoEngine> MakeIoEngine(const IoEngineOptions& options) {
+  if (options.depth < 1 || options.depth > 4096 || options.threads < 1 || options.block_bytes < 1 ||
+      options.block_bytes > 1 << 30) {
+    return InvalidArgument(
+        "wanted a depth from 1 to 4096, at least 1 thread and blocks of 1 byte to 1 "
+        "GiB, found ",
+        options.depth, ", ", options.threads, " and ", options.block_bytes);
+  }
   std::string why = "threads (asked for)";
   if (options.kind != IoEngineOptions::Kind::kThreads) {
     absl::StatusOr<std::unique_ptr<IoEngine>> uring = MakeUringEngine(options);

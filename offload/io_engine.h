@@ -7,8 +7,9 @@
 //   RZ_ASSIGN_OR_RETURN(auto results, io.engine->Wait(deadline));
 //   results[0].status;                                  // of tag 7: the whole piece, or an error
 //
-// An engine is used by one thread at a time. Requests under way have no order among each other: who
-// wants a sync behind a write waits for the write first.
+// An engine is used by one thread, which lives as long as its requests. A request of more than `depth`
+// blocks goes on when this thread calls Wait or Submit. Requests under way have no order among each
+// other: for a sync behind a write, wait for the write first.
 #ifndef RINGZERO_OFFLOAD_IO_ENGINE_H_
 #define RINGZERO_OFFLOAD_IO_ENGINE_H_
 
@@ -34,9 +35,8 @@ struct IoRequest {
   uint64_t tag = 0;  // requests under way have different ones
 };
 
-// All of the request is done, or the first error: the operation, its offset and what the system said.
-// Unless it is kUnknown the code is that of the system's error (absl::ErrnoToStatus). OutOfRange: the
-// file ends before.
+// All of the request is done, or the first error: the operation, its offset and what the system said,
+// with the code of absl::ErrnoToStatus. OutOfRange: a read behind the file's end, or a write of nothing.
 struct IoResult {
   uint64_t tag = 0;
   absl::Status status;
@@ -52,8 +52,9 @@ class IoEngine {
   // Begins requests of any size, and does not wait for them. An error is one of the engine's: no
   // request was begun.
   virtual absl::Status Submit(std::span<const IoRequest> requests) = 0;
-  // Results that are there, at least one; none if nothing is under way. DeadlineExceeded names the
-  // request that has waited longest: it is still under way.
+  // Results that are there, at least one; none if nothing is under way. A deadline that has passed
+  // only looks. DeadlineExceeded names the request that has waited longest: it is still under way.
+  // Other errors are the engine's.
   virtual absl::StatusOr<std::vector<IoResult>> Wait(Deadline deadline) = 0;
   // Requests without a result that Wait has given.
   virtual size_t under_way() const = 0;
@@ -67,7 +68,7 @@ struct IoEngineOptions {
   enum class Kind { kAuto, kUring, kThreads } kind = Kind::kAuto;
   int depth = 8;                      // system calls under way at once
   int64_t block_bytes = 1024 * 1024;  // of one system call at most
-  int threads = 1;                    // of kThreads
+  int threads = 4;                    // of kThreads, which has no depth
 };
 
 struct ChosenIoEngine {
@@ -76,6 +77,7 @@ struct ChosenIoEngine {
 };
 
 // kAuto: io_uring where the system allows it, otherwise threads. kUring: Unavailable says why not.
+// InvalidArgument: options out of range.
 absl::StatusOr<ChosenIoEngine> MakeIoEngine(const IoEngineOptions& options);
 
 // Files in memory, which grow as they are written. For tests, and for a tier that is memory.

@@ -51,9 +51,9 @@ IoPiece* IoPieces::Begin() {
 
 void IoPieces::End(IoPiece* piece, int64_t result) {
   const auto again = [&] { waiting_.splice(waiting_.begin(), begun_, piece->self); };
-  if (result == -EINTR || result == -EAGAIN) {
-    if (++piece->refusals < kMostRefusals) return again();
-  }
+  if (!requests_.at(piece->request).status.ok()) return Drop(piece);
+  const bool refused = result == -EAGAIN && ++piece->refusals < kMostRefusals;
+  if (result == -EINTR || refused) return again();
   if (result < 0) {
     const int error = static_cast<int>(-result);
     return Fail(piece,

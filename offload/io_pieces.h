@@ -10,6 +10,7 @@
 #ifndef RINGZERO_OFFLOAD_IO_PIECES_H_
 #define RINGZERO_OFFLOAD_IO_PIECES_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <list>
@@ -20,6 +21,9 @@
 #include "offload/io_engine.h"
 
 namespace ringzero {
+
+// Before a system call is made again for which the system had no room.
+inline constexpr std::chrono::milliseconds kPauseOfRefused{1};
 
 // One system call.
 struct IoPiece {
@@ -48,7 +52,7 @@ class IoPieces {
   bool has_results() const { return !results_.empty(); }
   size_t begun() const { return begun_.size(); }
   size_t under_way() const { return requests_.size() + results_.size(); }
-  // Of the request that was added first: "write of 4096 bytes at offset 0 (2.5 s)".
+  // Of the request that was added first: "write of 4096 bytes at offset 0: not done after 2.5 s".
   absl::Status TooLate() const;
 
  private:

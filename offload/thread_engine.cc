@@ -83,6 +83,7 @@ class ThreadEngine : public IoEngine {
       }
       mutex_.unlock();
       const int64_t result = Call(*piece);
+      if (result == -EAGAIN) std::this_thread::sleep_for(kPauseOfRefused);
       mutex_.lock();
       pieces_.End(piece, result);
       if (pieces_.has_results()) done_.notify_one();

@@ -5,6 +5,7 @@
 #endif
 
 #include <cerrno>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -28,18 +29,16 @@ class UringEngine : public IoEngine {
       : depth_(static_cast<size_t>(options.depth)), pieces_(options.block_bytes) {}
   ~UringEngine() override {
     if (!open_) return;
-    while (pieces_.under_way() > 0) {
-      if (!Wait(Clock::now() + std::chrono::hours(1)).ok()) break;
+    absl::Status status;
+    while (pieces_.under_way() > 0 && (status.ok() || absl::IsDeadlineExceeded(status))) {
+      status = Wait(Clock::now() + std::chrono::hours(1)).status();
     }
     io_uring_queue_exit(&ring_);
   }
 
   // 0, or an error's negative number.
   int Open() {
-    // COOP_TASKRUN spares interrupts, and came with Linux 5.19.
-    int error =
-        io_uring_queue_init(static_cast<unsigned>(depth_), &ring_, IORING_SETUP_COOP_TASKRUN);
-    if (error == -EINVAL) error = io_uring_queue_init(static_cast<unsigned>(depth_), &ring_, 0);
+    const int error = io_uring_queue_init(static_cast<unsigned>(depth_), &ring_, 0);
     open_ = error == 0;
     return error;
   }
@@ -48,20 +47,20 @@ class UringEngine : public IoEngine {
   absl::Status Submit(std::span<const IoRequest> requests) override {
     for (const IoRequest& request : requests) pieces_.Add(request);
     Fill();
-    io_uring_submit(&ring_);  // what the kernel has no room for is submitted again in Wait
     return absl::OkStatus();
   }
   absl::StatusOr<std::vector<IoResult>> Wait(Deadline deadline) override {
     while (true) {
       Harvest();
-      if (pieces_.has_results() || pieces_.under_way() == 0) return pieces_.TakeResults();
       Fill();
+      if (pieces_.has_results() || pieces_.under_way() == 0) return pieces_.TakeResults();
       const auto left = deadline - Clock::now();
       if (left <= Clock::duration::zero()) return pieces_.TooLate();
       const int64_t ns = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
       __kernel_timespec timeout = {.tv_sec = ns / 1'000'000'000, .tv_nsec = ns % 1'000'000'000};
       io_uring_cqe* first = nullptr;
       const int error = io_uring_submit_and_wait_timeout(&ring_, &first, 1, &timeout, nullptr);
+      if (error == -EAGAIN || error == -EBUSY) std::this_thread::sleep_for(kPauseOfRefused);
       const bool soon = error == -ETIME || error == -EINTR || error == -EAGAIN || error == -EBUSY;
       if (error < 0 && !soon) return absl::ErrnoToStatus(-error, "io_uring_enter");
     }
@@ -69,10 +68,11 @@ class UringEngine : public IoEngine {
   size_t under_way() const override { return pieces_.under_way(); }
 
  private:
+  // As many as the ring has room for. What the kernel has no room for goes with the next.
   void Fill() {
     while (pieces_.begun() < depth_) {
       IoPiece* const piece = pieces_.Begin();
-      if (piece == nullptr) return;
+      if (piece == nullptr) break;
       io_uring_sqe* const entry = io_uring_get_sqe(&ring_);  // as many as depth_
       const auto bytes = static_cast<unsigned>(piece->bytes);
       const auto offset = static_cast<uint64_t>(piece->offset);
@@ -89,6 +89,7 @@ class UringEngine : public IoEngine {
       }
       io_uring_sqe_set_data(entry, piece);
     }
+    if (io_uring_sq_ready(&ring_) > 0) io_uring_submit(&ring_);
   }
 
   void Harvest() {
@@ -97,6 +98,7 @@ class UringEngine : public IoEngine {
       const int64_t result = entry->res;
       auto* const piece = static_cast<IoPiece*>(io_uring_cqe_get_data(entry));
       io_uring_cqe_seen(&ring_, entry);
+      if (result == -EAGAIN) std::this_thread::sleep_for(kPauseOfRefused);
       pieces_.End(piece, result);
     }
   }
@@ -113,13 +115,13 @@ absl::StatusOr<std::unique_ptr<IoEngine>> MakeUringEngine(const IoEngineOptions&
   auto engine = std::make_unique<UringEngine>(options);
   const int error = engine->Open();
   if (error == 0) return engine;
-  // Containers forbid it by seccomp (EPERM, ENOSYS), administrators by this sysctl (EPERM).
+  const absl::Status why = absl::ErrnoToStatus(-error, "io_uring is not there");
+  if (error != -EPERM && error != -ENOSYS) return Unavailable(why.message());
+  // Containers forbid it by seccomp, administrators by this sysctl.
   const std::string value = ReadWholeFile("/proc/sys/kernel/io_uring_disabled").value_or("");
-  const std::string sysctl = value.empty() ? "there is no sysctl kernel.io_uring_disabled"
-                                           : absl::StrCat("the sysctl kernel.io_uring_disabled is ",
-                                                          absl::StripSuffix(value, "\n"));
-  const absl::Status why = absl::ErrnoToStatus(-error, "io_uring is not allowed here");
-  return Unavailable(why.message(), " (", sysctl, ")");
+  return Unavailable(
+      why.message(), " (the sysctl kernel.io_uring_disabled ",
+      value.empty() ? "does not exist" : absl::StrCat("is ", absl::StripSuffix(value, "\n")), ")");
 }
 #else
 absl::StatusOr<std::unique_ptr<IoEngine>> MakeUringEngine(const IoEngineOptions&) {

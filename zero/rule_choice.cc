@@ -15,18 +15,12 @@
 namespace ringzero {
 namespace {
 
-constexpr double kLeastGain = 0.02;  // of dp's time; less is not worth another rule
-
 // Of a worker, where no profile says it.
 constexpr MachineSpeed kAssumedSpeed = {.flops_per_second = 50e9, .bytes_per_second = 10e9};
 
 bool IsNear(int64_t a, int64_t b) { return a <= 2 * b && b <= 2 * a; }
 
-// A rule, planned and timed.
-struct Candidate {
-  PlannedModel planned;
-  double step_seconds = 0;
-};
+using Candidate = std::pair<PlannedModel, double>;  // and the seconds of its step
 
 absl::StatusOr<Candidate> Try(const ModelDescription& model, const PlanRequest& request,
                               const RuleQuestion& question) {
@@ -37,27 +31,20 @@ absl::StatusOr<Candidate> Try(const ModelDescription& model, const PlanRequest& 
     RZ_ASSIGN_OR_RETURN(speed, TicksOf(*question.profile, planned.plan));
   }
   if (question.cores > 0) ShareCores(question.cores, speed);
-  speed.links = {.hosts = question.hosts,
-                 .latency = std::llround(1e9 * question.link_seconds),
-                 .per_byte = 1e9 / question.link_bytes_per_second};
+  speed.links = question.links;
   RZ_ASSIGN_OR_RETURN(const StepForecast step, ForecastStep(planned.plan, speed));
   return Candidate{std::move(planned), step.seconds};
 }
 
 std::string InputsOf(const RuleQuestion& question) {
-  return absl::StrCat(
-      question.profile.has_value()
-          ? "a frozen profile"
-          : absl::StrFormat("counted costs at %g GFLOP/s and %g GB/s (assumed)",
-                            1e-9 * kAssumedSpeed.flops_per_second,
-                            1e-9 * kAssumedSpeed.bytes_per_second),
-      question.cores > 0 ? absl::StrFormat(", %.3g cores, ", question.cores)
-                         : ", a core for each worker, ",
-      question.hosts.size() == 1
-          ? "one host"
-          : absl::StrFormat("links between hosts of %g ms and %g GB/s (%s)",
-                            1e3 * question.link_seconds, 1e-9 * question.link_bytes_per_second,
-                            question.link_source));
+  return absl::StrCat(question.profile.has_value()
+                          ? "a frozen profile"
+                          : absl::StrFormat("counted costs at %g GFLOP/s and %g GB/s (assumed)",
+                                            1e-9 * kAssumedSpeed.flops_per_second,
+                                            1e-9 * kAssumedSpeed.bytes_per_second),
+                      question.cores > 0 ? absl::StrFormat(", %.3g cores in all, ", question.cores)
+                                         : ", a core for each worker, ",
+                      question.links.hosts.size() == 1 ? "one host" : question.links.text);
 }
 
 std::string LineOf(Rule rule, double step, double updates, double of_dp) {
@@ -86,7 +73,10 @@ const StudiedRule* FindStudied(const RuleQuestion& question, const PlanRequest& 
     const bool near = IsNear(row.workers, request.workers) && IsNear(row.laps, request.laps) &&
                       IsNear(row.batch, question.batch) &&
                       row.warmup_updates <= request.warmup_updates;
-    if (alike && near && (worst == nullptr || row.most > worst->most)) worst = &row;
+    const auto rank = [](const StudiedRule& each) {
+      return std::pair(each.warmup_updates, each.most);
+    };
+    if (alike && near && (worst == nullptr || rank(row) > rank(*worst))) worst = &row;
   }
   return worst;
 }
@@ -95,8 +85,8 @@ absl::StatusOr<PlannedModel> PlanFastest(const ModelDescription& model,
                                          const PlanRequest& request) {
   const RuleQuestion& question = *request.question;
   RZ_ASSIGN_OR_RETURN(Candidate best, Try(model, WithRule(request, Rule::kDp), question));
-  const double dp_seconds = std::max(best.step_seconds, 1e-9);
-  double least = 1 - kLeastGain;
+  const double dp_seconds = std::max(best.second, 1e-9);
+  double least = 0.98;  // of dp's time; a smaller gain is not worth another rule
   std::string lines = LineOf(Rule::kDp, dp_seconds, 1, 1);
   for (const Rule rule : {Rule::kCdpV1, Rule::kCdpV2}) {
     const PlanRequest of_rule = WithRule(request, rule);
@@ -111,22 +101,27 @@ absl::StatusOr<PlannedModel> PlanFastest(const ModelDescription& model,
                             of_rule.predict ? "with" : "without");
       continue;
     }
-    RZ_ASSIGN_OR_RETURN(Candidate found, Try(model, of_rule, question));
-    const double of_dp = found.step_seconds * row->most / dp_seconds;
-    absl::StrAppend(&lines, LineOf(rule, found.step_seconds, row->most, of_dp));
+    absl::StatusOr<Candidate> found = Try(model, of_rule, question);
+    if (!found.ok()) {
+      absl::StrAppendFormat(&lines, "\n  %-6s  cannot be planned: %s", ToString(rule),
+                            found.status().message());
+      continue;
+    }
+    const double of_dp = found->second * row->most / dp_seconds;
+    absl::StrAppend(&lines, LineOf(rule, found->second, row->most, of_dp));
     absl::StrAppendFormat(&lines, " (mean %.3f, %d seeds: %s)", row->updates, row->seeds,
                           row->command);
     if (of_dp > least) continue;
     least = of_dp;
-    best = std::move(found);
+    best = *std::move(found);
   }
-  const Rule chosen = best.planned.plan.rule;
-  best.planned.rule_choice =
+  const Rule chosen = best.first.plan.rule;
+  best.first.rule_choice =
       absl::StrCat("rule auto: ", ToString(chosen),
                    chosen == Rule::kDp ? ", as no other is known to be faster by 2 % or more; from "
                                        : ", which comes to dp's loss first; from ",
                    InputsOf(question), lines);
-  return std::move(best.planned);
+  return std::move(best.first);
 }
 
 }  // namespace ringzero

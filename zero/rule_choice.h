@@ -2,7 +2,6 @@
 //
 //   request.question = RuleQuestion{.family = "gpt", .optimizer = "AdamW", .studied = rows, …};
 //   RZ_ASSIGN_OR_RETURN(const PlannedModel planned, PlanModel(model, request));
-//   planned.plan.rule;    // what was chosen
 //   planned.rule_choice;  // why
 //
 // A rule's time is its simulated step times the updates that it needs for dp's loss. The step comes
@@ -48,25 +47,21 @@ struct RuleQuestion {
   std::string optimizer;  // "AdamW"
   int64_t batch = 1;      // samples of an update
   std::vector<StudiedRule> studied;
-  double link_seconds = 0;             // between two hosts, in one direction: latency, and
-  double link_bytes_per_second = 1e9;  // bandwidth
-  std::string link_source;             // for the user: "cyclic.links"
-  std::vector<int> hosts;              // how many workers each has, in order; empty: one each
+  LinkTicks links;                     // in nanoseconds
   double cores = 0;                    // of all hosts, for one thread each; 0: as many as needed
   std::optional<CostProfile> profile;  // a frozen one; absent: counted costs
 };
 
-// What `question.studied` says of a rule: the worst of all rows that cover the request; null: none.
-// A row covers a request of its family, optimizer, rule, strictness and prediction, with N, K and
-// batch within a factor of 2, and with at least as long a warm-up.
+// What `question.studied` says of a rule; null: nothing. A row covers a request of its family,
+// optimizer, rule, strictness and prediction, with N, K and batch within a factor of 2, and with at
+// least as long a warm-up. Of the rows with the longest warm-up the worst counts.
 const StudiedRule* FindStudied(const RuleQuestion& question, const PlanRequest& request);
 
-// The request for one of the rules that "auto" chooses from: without what only others have, and
-// without a question.
+// The request for that rule, without what only others have, and without a question.
 PlanRequest WithRule(PlanRequest request, Rule rule);
 
 // Plans with the rule that is fastest by at least 2 %, else with dp. request.question must be given.
-// The errors of PlanModel with any of them.
+// The errors of PlanModel with dp; a rule that cannot be planned is not chosen.
 absl::StatusOr<PlannedModel> PlanFastest(const ModelDescription& model, const PlanRequest& request);
 
 }  // namespace ringzero

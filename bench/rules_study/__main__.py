@@ -151,14 +151,15 @@ def interval(differences: list[float]) -> tuple[float, float] | None:
 def table_row(results: Results, name: str, form: Form, laps: int) -> dict[str, object] | None:
     """A row of data/rules.json; None: not enough runs. How many times the updates of dp a rule needs
     for dp's quality follows from the difference, and from what the last fifth of dp's updates are
-    worth: quality grows with the logarithm of the updates."""
+    worth in the mean: quality grows with the logarithm of the updates. The interval is that of the
+    difference alone."""
     case, (rule, variant) = CASES[name], form
     differences = results.differences(name, form, laps)
-    span, worth = interval(differences), results.differences(name, SHORTER, laps)
-    if span is None or not worth or not statistics.mean(worth) > 0:
-        return None
+    span, worth = interval(differences), interval(results.differences(name, SHORTER, laps))
+    if span is None or worth is None or worth[0] <= 0:
+        return None  # what the last updates are worth is not known either
     per_log = statistics.mean(worth) / -math.log(_SHORT)
-    low, mean, high = (round(math.exp(each / per_log), 3)
+    low, mean, high = (round(math.exp(min(max(each / per_log, -6), 6)), 3)  # 6: 400 times, or more
                        for each in (span[0], statistics.mean(differences), span[1]))
     settings = VARIANTS[variant]
     return {"family": case.family, "optimizer": case.optimizer, "rule": rule.split()[0],
@@ -221,7 +222,8 @@ def _write_table(options: Options, results: Results) -> None:
     """One row a line."""
     rows = [row for name, case in CASES.items() for laps in case.laps for form in case.forms()
             if form[0] != "dp" and (row := table_row(results, name, form, laps)) is not None]
-    write_page(["[", ",\n".join(json.dumps(row) for row in rows), "]"], options.table)
+    write_page(["[", ",\n".join(json.dumps(row) for row in rows), "]"],
+               options.table or os.path.join(options.out, "rules.json"))
 
 
 def _bench(options: Options, command: str) -> list[str]:
@@ -247,7 +249,7 @@ def _bench(options: Options, command: str) -> list[str]:
     with open(os.path.join(_HERE, "findings.md"), encoding="utf-8") as file:
         page += ["", *file.read().splitlines()]
     for name, case in CASES.items():
-        for laps in case.laps:
+        for laps in sorted({*case.laps, *(options.laps or ())}):
             page += _section(options, results, name, laps)
     _write_table(options, results)
     return page
@@ -260,6 +262,5 @@ if __name__ == "__main__":
     PARSER.add_argument("--hours", type=float, default=8, metavar="H", help="at most [8]")
     PARSER.add_argument("--results", default=os.path.join(_ROOT, "docs/results/rules_study.jsonl"),
                         metavar="FILE", help="all runs so far [docs/results/rules_study.jsonl]")
-    PARSER.add_argument("--table", default=os.path.join(_ROOT, "data/rules.json"),
-                        metavar="FILE", help="[data/rules.json]")
+    PARSER.add_argument("--table", metavar="FILE", help="that of data/rules.json [DIR/rules.json]")
     main(PARSER, _bench)

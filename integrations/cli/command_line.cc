@@ -169,8 +169,7 @@ class Table {
     Read("train|plan", "--efficiency", "FILE",
          "more studied cases for rule auto, like data/rules.json (cyclic.efficiency)",
          [this](const std::string& text) {
-           const std::string quoted = OrderedJson(text).dump();
-           line_.overrides.push_back(absl::StrCat("cyclic.efficiency=", quoted));
+           line_.overrides.push_back(absl::StrCat("cyclic.efficiency=", text));
          });
     Number("plan", "--hosts", "H", 1, "say what carries messages if the workers are on H hosts (1)",
            [this](int hosts) { line_.hosts = hosts; });

@@ -75,7 +75,6 @@ struct SavedProfile {
 
 // Every member must be there and be of its kind. Numbers are whole, from 0 to a day's nanoseconds.
 absl::StatusOr<SavedProfile> ParseProfile(const std::string& text) {
-  constexpr int64_t kMost = int64_t{86400} * 1000000000;
   const auto json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || json.value("format", Json()) != kProfileFormat) {
     return InvalidArgument("wanted JSON with \"format\": \"", kProfileFormat, "\"");
@@ -86,21 +85,7 @@ absl::StatusOr<SavedProfile> ParseProfile(const std::string& text) {
   saved.profile.layers.resize(layers.size());
   Json sample = saved.profile;
   sample["frozen"] = false;
-  sample = sample.flatten();
-  const Json found = json.flatten();
-  for (const auto& [path, wanted] : sample.items()) {
-    const Json value = found.value(path, Json());
-    const bool number = wanted.is_number();
-    if (number ? value.is_number_integer() && value >= 0 && value <= kMost
-               : value.type() == wanted.type()) {
-      continue;
-    }
-    const std::string kind = number ? absl::StrCat("a whole number from 0 to ", kMost)
-                             : wanted.is_boolean() ? "true or false"
-                                                   : "a text";
-    return InvalidArgument("\"", path.substr(1), "\": wanted ", kind, ", found ",
-                           value.is_null() ? "nothing" : value.dump());
-  }
+  RZ_RETURN_IF_ERROR(CheckMembers(sample, json));
   json.get_to(saved.profile);
   json["frozen"].get_to(saved.frozen);
   return saved;
@@ -221,15 +206,6 @@ int64_t RoundingOf(int64_t bytes, int64_t huge_page_bytes) {
   return (bytes + page - 1) / page * page - bytes;
 }
 
-size_t CountHosts(const RunInput& input) {
-  return std::max<size_t>(1, std::set<std::string>(input.hosts.begin(), input.hosts.end()).size());
-}
-
-// Of all hosts, each like this one, for as many threads as a worker has.
-double CoresOfRun(const RunInput& input) {
-  return UsableCores() * static_cast<double>(CountHosts(input)) / input.config.cyclic.threads;
-}
-
 // How payload gets to another worker.
 PoolKind PoolKindOf(const RunInput& input) {
   using Transport = CyclicConfig::Transport;
@@ -240,7 +216,8 @@ PoolKind PoolKindOf(const RunInput& input) {
     case Transport::kNccl: return PoolKind::kReceived;
     case Transport::kAuto: break;
   }
-  return CountHosts(input) == 1 ? PoolKind::kShared : PoolKind::kReceived;
+  return CountByHost(input.hosts, input.config.cyclic.workers).size() == 1 ? PoolKind::kShared
+                                                                           : PoolKind::kReceived;
 }
 
 // Which workers share memory (PlanRequest::hosts).
@@ -353,8 +330,9 @@ absl::StatusOr<PlannedRun> PlanRun(const RunInput& input, const PlanFunction& pl
     }
     RZ_ASSIGN_OR_RETURN(request.hosts, WorkersThatShareOf(input));
     if (request.question.has_value()) {
-      request.question->hosts = CountByHost(input.hosts, config.cyclic.workers);
-      request.question->cores = CoresOfRun(input);
+      request.question->links.hosts = CountByHost(input.hosts, config.cyclic.workers);
+      request.question->cores =
+          CoresOfJob(input.hosts, config.cyclic.workers) / config.cyclic.threads;
     }
   }
   absl::StatusOr<PlannedModel> planned = plan_model(run.model, request);
@@ -566,8 +544,6 @@ absl::StatusOr<PlanTimes> PredictTimes(const RunInput& input, const PlannedRun& 
                                        const ShortRun& short_run,
                                        const std::optional<SavedProfile>& profile) {
   const Plan& plan = run.planned.plan;
-  const auto &latency = input.config.cyclic.link_seconds,
-             &bandwidth = input.config.cyclic.link_bandwidth;
   PlanTimes times;
   if (profile.has_value()) {
     RZ_RETURN_IF_ERROR(CheckProfile(*profile, input.config, run.model));
@@ -581,22 +557,22 @@ absl::StatusOr<PlanTimes> PredictTimes(const RunInput& input, const PlannedRun& 
         EstimateTicks(plan, MomentBytes(input.config.optimizer, run.planned.layouts), machine);
     times.text = absl::StrFormat(
         "FLOPs at %.1f GFLOP/s and bytes at %.1f GB/s, as large products and copies run here; "
-        "small ones are slower, and messages take %s: --profile FILE measures",
-        1e-9 * machine.flops_per_second, 1e-9 * machine.bytes_per_second,
-        latency || bandwidth ? "what cyclic.links says" : "no time");
+        "small ones are slower, and messages within a host are free: --profile FILE measures",
+        1e-9 * machine.flops_per_second, 1e-9 * machine.bytes_per_second);
   }
-  const size_t hosts = CountHosts(input);
   const double cores = UsableCores();
-  ShareCores(CoresOfRun(input), times.speed);
-  times.speed.links = {.hosts = CountByHost(input.hosts, plan.workers),
-                       .latency = std::llround(1e9 * latency.value_or(0)),
-                       .per_byte = bandwidth.has_value() ? 1 / *bandwidth : 0};
+  ShareCores(CoresOfJob(input.hosts, plan.workers) / input.config.cyclic.threads, times.speed);
+  times.speed.links = LinkOf(input.config.cyclic);
+  times.speed.links.hosts = CountByHost(input.hosts, plan.workers);
+  const size_t hosts = times.speed.links.hosts.size();
   RZ_ASSIGN_OR_RETURN(const StepForecast step, ForecastStep(short_run, times.speed));
   RZ_ASSIGN_OR_RETURN(const std::string window, DescribeLargerWindow(input, short_run, plan));
-  times.text =
-      absl::StrCat("\ntimes       from ", times.text, "; ", CoresText(cores),
-                   hosts == 1 ? "" : absl::StrCat(" of each of ", hosts, " hosts like this one"),
-                   "\n", DescribeStep(step), window);
+  times.text = absl::StrCat(
+      "\ntimes       from ", times.text, "; ", CoresText(cores),
+      hosts == 1
+          ? ""
+          : absl::StrCat(" of each of ", hosts, " hosts like this one, ", times.speed.links.text),
+      "\n", DescribeStep(step), window);
   return times;
 }
 

@@ -63,6 +63,7 @@ OrderedJson WhatMakesBits(const OrderedJson& provenance) {
   for (const char* const key : {"versions", "environment", "init", "configuration"}) {
     json[key] = provenance.at(key);
   }
+  json["rule"] = provenance.value("rule", OrderedJson());  // that "auto" chose
   return json;
 }
 

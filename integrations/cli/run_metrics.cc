@@ -248,9 +248,7 @@ std::string TextOf(const SummaryInfo& info, const std::vector<WorkerReport>& rep
                         "that processes share is divided among them; the launching process is not "
                         "counted)\n",
                         Sum(reports, &WorkerReport::pss_peak_mib));
-  const std::string rule =
-      DescribeRule(info.rule, info.why_rule, info.config.batch.laps, info.length);
-  if (!rule.empty()) absl::StrAppend(&text, rule, "\n");
+  if (!info.rule_text.empty()) absl::StrAppend(&text, info.rule_text, "\n");
   const std::string& digest = reports.front().parameters_sha256;
   if (!digest.empty()) absl::StrAppend(&text, "parameters sha256 ", digest, "\n");
   for (const auto& [what, why] : info.not_written) {
@@ -313,13 +311,15 @@ std::string FormatDuration(double seconds) {
   return absl::StrFormat("%d h %02d min", whole / 3600, whole % 3600 / 60);
 }
 
-std::string DescribeRule(Rule rule, const std::string& why, int64_t laps, const RunLength& length) {
-  if (rule == Rule::kDp) return why;
+std::string DescribeRule(const PlannedModel& planned, const RunLength& length) {
+  const Plan& plan = planned.plan;
+  const std::string& why = planned.rule_choice;
+  if (plan.rule == Rule::kDp) return why;
   return absl::StrFormat(
       "%srule %s, K = %d: a worker waits less than with dp, but the first of its K micro-batches "
       "per update reads older parameters, which can cost loss, most of all with K = 1 "
       "(docs/results/rules_study.md)%s",
-      why.empty() ? "" : why + "\n", ToString(rule), laps,
+      why.empty() ? "" : why + "\n", ToString(plan.rule), plan.laps,
       length.rule_choice.empty() ? "" : "\n" + length.rule_choice);
 }
 

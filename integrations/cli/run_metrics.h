@@ -75,9 +75,8 @@ class ProgressMeter {
 // "1.5 s", "42 s", "3 min 05 s", "2 h 10 min".
 std::string FormatDuration(double seconds);
 
-// Lines: why this rule (PlannedModel::rule_choice), what a cyclic rule gains and costs with K
-// accumulation steps, and what was chosen for it. Empty for dp that nothing has chosen.
-std::string DescribeRule(Rule rule, const std::string& why, int64_t laps, const RunLength& length);
+// Lines: why this rule, if it was chosen; what a cyclic rule gains and costs, and what it begins with.
+std::string DescribeRule(const PlannedModel& planned, const RunLength& length);
 
 // Standard error.
 class ProgressScreen {
@@ -156,7 +155,7 @@ struct SummaryInfo {
   int iterations = 0;  // that were done
   int planned_iterations = 0;
   Rule rule = Rule::kDp;
-  std::string why_rule;  // PlannedModel::rule_choice
+  std::string rule_text;  // DescribeRule
   RunLength length;
   bool interrupted = false;  // no bytes are told then: bytes are of whole runs
   const NotWritten& not_written;

@@ -51,7 +51,7 @@ struct TrainRun {
   FlightDesk desk;
   ProgressScreen screen;
   OrderedJson certificate;  // RunFitJson, once it is known
-  std::string rule_choice;  // PlannedModel's
+  std::string rule_text;    // DescribeRule, likewise
   OrderedJson provenance;   // without places, until the end
   double worker_flops = 0;  // per second, of a worker with cores of its own; 0: not known yet
   NotWritten not_written;   // so far
@@ -95,9 +95,7 @@ void SayPlan(const TrainRun& run, const PlannedRun& planned, const Note& note) {
       planned.model.parameter_count, planned.model.layers.size(), plan.stage_count(), plan.workers,
       run.config().keys.String("cyclic.transport"), ToString(plan.rule), plan.iterations,
       run.config().batch.train_batch));
-  const std::string rule =
-      DescribeRule(plan.rule, planned.planned.rule_choice, plan.laps, run.input.length);
-  if (!rule.empty()) note(rule);
+  if (!run.rule_text.empty()) note(run.rule_text);
   for (const std::string& warning : planned.planned.warnings) {
     note(absl::StrCat("warning: ", warning));
   }
@@ -108,7 +106,7 @@ absl::StatusOr<PlannedRun> PlanAndCheck(TrainRun& run, const PlanFunction& plan_
                                         const Note& note) {
   RZ_ASSIGN_OR_RETURN(PlannedRun planned, PlanRun(run.input, plan_model));
   run.input.chosen = planned.planned.plan.rule;
-  run.rule_choice = planned.planned.rule_choice;
+  run.rule_text = DescribeRule(planned.planned, run.input.length);
   const std::string& dump = run.line.dump_parameters;
   if (!run.line.init.empty()) {
     RZ_RETURN_IF_ERROR(OpenInitFile(run.line.init, planned.model).status());
@@ -142,7 +140,7 @@ absl::Status CheckPlanInChild(TrainRun& run) {
     return OrderedJson({{"flops", run.worker_flops},
                         {"certificate", run.certificate},
                         {"rule", ToString(planned.planned.plan.rule)},
-                        {"rule_choice", run.rule_choice},
+                        {"rule_text", run.rule_text},
                         {"proof", planned.planned.proof.Write()}})
         .dump();
   };
@@ -153,7 +151,7 @@ absl::Status CheckPlanInChild(TrainRun& run) {
   const OrderedJson found = OrderedJson::parse(results[0]);
   run.worker_flops = found["flops"];
   run.certificate = found["certificate"];
-  run.rule_choice = found["rule_choice"];
+  run.rule_text = found["rule_text"];
   RZ_ASSIGN_OR_RETURN(run.input.chosen, ParseRule(found["rule"]));
   RZ_ASSIGN_OR_RETURN(run.input.proof, PlanProof::Parse(found["proof"]));
   return absl::OkStatus();
@@ -373,6 +371,7 @@ absl::Status TellResults(TrainRun& run, const std::vector<std::string>& results,
     run.not_written["parameters"] = "the run was interrupted";
   }
   run.screen.Clear();
+  if (!run.config().cyclic.rule) run.provenance["rule"] = ToString(*run.input.chosen);
   Comparison comparison;
   if (before.has_value() && !interrupted) {
     comparison = CompareRuns(*before, run.provenance, reports.front().parameters_sha256);
@@ -382,7 +381,7 @@ absl::Status TellResults(TrainRun& run, const std::vector<std::string>& results,
        .iterations = interrupted ? reports.front().iterations : run.input.length.iterations,
        .planned_iterations = run.input.length.iterations,
        .rule = *run.input.chosen,
-       .why_rule = run.rule_choice,
+       .rule_text = run.rule_text,
        .length = run.input.length,
        .interrupted = interrupted,
        .not_written = run.not_written,

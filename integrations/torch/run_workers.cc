@@ -55,7 +55,7 @@ void MakeComputeThreads(int threads) {
 
 bool NeedsTransport(const Plan& plan) { return plan.workers > 1 && plan.exchange; }
 
-// In a job from outside: worker 0 verifies, and tells the proof; and the rule, if one is chosen.
+// In a job from outside: worker 0 verifies, and tells the rule and the proof.
 absl::StatusOr<PlannedModel> PlanOnce(const JobSeat& seat, const ModelDescription& model,
                                       PlanRequest request) {
   constexpr char kProof[] = "plan proof";

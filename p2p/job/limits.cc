@@ -17,6 +17,7 @@
 #include <iterator>
 #include <new>
 #include <optional>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -183,6 +184,12 @@ double UsableCores(const std::string& root) {
     cores = std::min(cores, QuotaOf(group).value_or(cores));
   }
   return cores;
+}
+
+double CoresOfJob(const std::vector<std::string>& hosts, int workers) {
+  const size_t count = std::max<size_t>(1, std::set(hosts.begin(), hosts.end()).size());
+  const bool bound = !hosts.empty() && IsBoundToCores();
+  return UsableCores() * (bound ? workers : static_cast<double>(count));
 }
 
 bool IsBoundToCores() {

@@ -51,8 +51,11 @@ std::vector<Cgroup> CgroupsOfThisProcess(absl::string_view controller,
                                          const std::string& root = "/");
 
 // Cores of the affinity mask, or the least CPU quota of this process' cgroups (cpu.max, or
-// cpu.cfs_quota_us) if the quota is less. Above 0. Reads anew at each call. `root`: as above.
+// cpu.cfs_quota_us) if the quota is less. Above 0. `root`: as above.
 double UsableCores(const std::string& root = "/");
+
+// Those of all hosts of a job, each like this one; bound workers have their own. `hosts`: as in JobSeat.
+double CoresOfJob(const std::vector<std::string>& hosts, int workers);
 
 // Whether this process may use fewer cores than its parent: a launcher has bound it to some.
 bool IsBoundToCores();

@@ -159,9 +159,8 @@ absl::StatusOr<PlannedRun> Worker::Plan(const RunLength& length, bool collects,
   RZ_ASSIGN_OR_RETURN(request.hosts,
                       WorkersThatShare(ChoiceOf(config_.cyclic.transport), hosts, request.workers));
   if (request.question.has_value()) {
-    request.question->hosts = CountByHost(hosts, request.workers);
-    request.question->cores = UsableCores() * static_cast<double>(request.question->hosts.size()) /
-                              config_.cyclic.threads;
+    request.question->links.hosts = CountByHost(hosts, request.workers);
+    request.question->cores = CoresOfJob(hosts, request.workers) / config_.cyclic.threads;
   }
   RZ_ASSIGN_OR_RETURN(run.planned, plan_model(run.model, request));
   return run;

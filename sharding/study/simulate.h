@@ -11,6 +11,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,7 @@ struct LinkTicks {
   std::vector<int> hosts;  // how many workers each has, in order, as Plan::hosts; empty: one each
   int64_t latency = 0;
   double per_byte = 0;  // messages from one worker to another follow each other
+  std::string text;     // for the user: what they are, and who says so
 
   // Without the latency.
   int64_t Of(int64_t bytes) const { return std::llround(per_byte * static_cast<double>(bytes)); }

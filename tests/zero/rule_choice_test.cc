@@ -55,9 +55,7 @@ PlanRequest Asked() {
                    .optimizer = "AdamW",
                    .batch = 32,
                    .studied = {Studied(Rule::kCdpV1, 1.05), Studied(Rule::kCdpV2, 1.04)},
-                   .link_seconds = 0.02,
-                   .link_bytes_per_second = 1.25e9,
-                   .link_source = "cyclic.links"};
+                   .links = {.latency = 20'000'000, .per_byte = 0.8, .text = "slow links"}};
   return request;
 }
 
@@ -70,7 +68,7 @@ PlannedModel Planned(const PlanRequest& request) {
 TEST(RuleChoice, TwoCoresOfOneHostGiveDp) {
   PlanRequest request = Asked();
   request.hosts = {4};
-  request.question->hosts = {4};
+  request.question->links.hosts = {4};
   request.question->cores = 2;
   const PlannedModel planned = Planned(request);
   EXPECT_EQ(planned.plan.rule, Rule::kDp);
@@ -79,7 +77,7 @@ TEST(RuleChoice, TwoCoresOfOneHostGiveDp) {
   EXPECT_EQ(
       planned.rule_choice,
       "rule auto: dp, as no other is known to be faster by 2 % or more; from counted costs at "
-      "50 GFLOP/s and 10 GB/s (assumed), 2 cores, one host\n"
+      "50 GFLOP/s and 10 GB/s (assumed), 2 cores in all, one host\n"
       "  dp      step 187.2 ms x 1.000 updates = 1.000 of dp's time\n"
       "  cdp_v1  step 184 ms x 1.050 updates = 1.032 of dp's time (mean 1.020, 5 seeds: ./rz "
       "bench some_study)\n"
@@ -95,8 +93,7 @@ TEST(RuleChoice, LatencyBetweenHostsGivesACyclicRuleWithPrediction) {
   EXPECT_EQ(
       planned.rule_choice,
       "rule auto: cdp_v1, which comes to dp's loss first; from counted costs at 50 GFLOP/s and "
-      "10 GB/s (assumed), a core for each worker, links between hosts of 20 ms and 1.25 GB/s "
-      "(cyclic.links)\n"
+      "10 GB/s (assumed), a core for each worker, slow links\n"
       "  dp      step 232 ms x 1.000 updates = 1.000 of dp's time\n"
       "  cdp_v1  step 122.2 ms x 1.050 updates = 0.553 of dp's time (mean 1.020, 5 seeds: ./rz "
       "bench some_study)\n"
@@ -132,8 +129,7 @@ TEST(RuleChoice, UpdatesCountByTheWorseEnd) {
 // cyclic rules gain something, and studied updates decide how much is left.
 TEST(RuleChoice, ASmallGainIsNone) {
   PlanRequest request = Asked();
-  request.question->link_seconds = 0;
-  request.question->link_bytes_per_second = 1e12;
+  request.question->links = {};
   request.question->studied = {Studied(Rule::kCdpV1, 1.02)};
   const PlannedModel fast = Planned(request);
   ASSERT_EQ(fast.plan.rule, Rule::kCdpV1);
@@ -194,7 +190,30 @@ TEST(RuleChoice, EachRuleIsPlannedWithoutWhatOnlyOthersHave) {
   EXPECT_TRUE(Planned(request).plan.strict);
 }
 
-TEST(RuleChoice, WithoutAnyRuleThatCanBePlannedThereIsDpsError) {
+// Two slots are enough for dp, and too few for cdp_v1.
+TEST(RuleChoice, ARuleThatCannotBePlannedIsSaidAndNotChosen) {
+  PlanRequest request = Asked();
+  request.laps = 2;
+  request.stages = 8;
+  request.window = 2;
+  const PlannedModel planned = Planned(request);
+  EXPECT_EQ(planned.plan.rule, Rule::kDp);
+  EXPECT_THAT(planned.rule_choice, HasSubstr("cdp_v1  cannot be planned: "));
+}
+
+// A run that is asked for with the built-in table, and a longer warm-up than some of its rows.
+TEST(RuleChoice, TheRowsWithTheLongestWarmupCount) {
+  RuleQuestion question = *Asked().question;
+  StudiedRule without = Studied(Rule::kCdpV2, 4);
+  without.warmup_updates = 0;
+  question.studied = {without, Studied(Rule::kCdpV2, 1.1), without};
+  EXPECT_EQ(FindStudied(question, Asked())->most, 1.1);
+  PlanRequest shorter = Asked();
+  shorter.warmup_updates = 200;
+  EXPECT_EQ(FindStudied(question, shorter)->most, 4);
+}
+
+TEST(RuleChoice, WhatDpCannotDoIsAnError) {
   PlanRequest request = Asked();
   request.stages = 9;
   EXPECT_THAT(PlanModel(EightLayers(), request).status(),

@@ -190,7 +190,8 @@ void CheckRule(const ResolvedKeys& keys, const CyclicConfig& cyclic,
         std::pair("cyclic.predict", dp && cyclic.predict == true),
         std::pair("cyclic.warmup_updates", dp && cyclic.warmup_updates > 0),
         std::pair("cyclic.slack", !v2 && keys.Has("cyclic.slack")),
-        std::pair("cyclic.strict", !v2 && keys.IsOn("cyclic.strict"))}) {
+        std::pair("cyclic.strict", !v2 && keys.IsOn("cyclic.strict")),
+        std::pair("cyclic.efficiency", keys.Has("cyclic.efficiency"))}) {
     if (!idle) continue;
     wrong.push_back(keys.Error(path, "has no meaning with cyclic.rule ", ToString(*cyclic.rule)));
   }
@@ -671,25 +672,31 @@ void ChooseForRule(const Config& config, RunLength& length) {
                       cyclic.predict.has_value() ? "as configured" : "chosen by the optimizer");
 }
 
-// Links: as configured, or what is common where the transport carries messages.
 absl::StatusOr<RuleQuestion> QuestionOf(const Config& config) {
-  const CyclicConfig& cyclic = config.cyclic;
-  absl::StatusOr<std::vector<StudiedRule>> studied = ReadStudiedRules(cyclic.efficiency);
+  absl::StatusOr<std::vector<StudiedRule>> studied = ReadStudiedRules(config.cyclic.efficiency);
   if (!studied.ok()) return config.Error("cyclic.efficiency", studied.status().message());
-  const bool nccl = cyclic.transport == CyclicConfig::Transport::kNccl;
-  const bool configured = cyclic.link_seconds || cyclic.link_bandwidth;
   const ResolvedKeys& keys = config.keys;
   const bool adamw = config.optimizer.type == OptimizerOptions::Type::kAdamW;
   return RuleQuestion{.family = keys.Has("model.type") ? keys.String("model.type") : "custom",
                       .optimizer = adamw ? "AdamW" : keys.String("optimizer.type"),
                       .batch = config.batch.train_batch,
                       .studied = *std::move(studied),
-                      .link_seconds = cyclic.link_seconds.value_or(nccl ? 20e-6 : 50e-6),
-                      .link_bytes_per_second = 1e9 * cyclic.link_bandwidth.value_or(nccl ? 12 : 3),
-                      .link_source = configured ? "cyclic.links" : "assumed"};
+                      .links = LinkOf(config.cyclic)};
 }
 
 }  // namespace
+
+LinkTicks LinkOf(const CyclicConfig& cyclic) {
+  const auto& [latency, bandwidth] = std::pair(cyclic.link_seconds, cyclic.link_bandwidth);
+  const bool nccl = cyclic.transport == CyclicConfig::Transport::kNccl;
+  const double milliseconds = 1e3 * latency.value_or(nccl ? 20e-6 : 50e-6);
+  const double rate = bandwidth.value_or(nccl ? 12 : 3);
+  const auto source = [](const auto& given) { return given ? "cyclic.links" : "assumed"; };
+  return {.latency = std::llround(1e6 * milliseconds),
+          .per_byte = 1 / rate,
+          .text = absl::StrFormat("links between hosts of %g ms (%s) and %g GB/s (%s)",
+                                  milliseconds, source(latency), rate, source(bandwidth))};
+}
 
 absl::StatusOr<RunLength> MeasureRun(const Config& config, int64_t train_samples,
                                      int64_t test_samples) {

@@ -193,6 +193,9 @@ absl::StatusOr<Config> ParseConfig(absl::string_view text, const ConfigSource& s
 // What cyclic.transport asks of Connect (p2p/connect.h), for workers that are processes.
 TransportChoice ChoiceOf(CyclicConfig::Transport transport);
 
+// Nanoseconds, as configured, or as is common where the transport carries messages. Without hosts.
+LinkTicks LinkOf(const CyclicConfig& cyclic);
+
 struct RunLength {
   int iterations = 0;
   int64_t iterations_per_epoch = 0;
@@ -210,8 +213,7 @@ struct RunLength {
 absl::StatusOr<RunLength> MeasureRun(const Config& config, int64_t train_samples,
                                      int64_t test_samples);
 
-// The built-in data/rules.json, and the rows of `file` if one is given. InvalidArgument names file and
-// row; NotFound.
+// The built-in data/rules.json, and `file` if given. InvalidArgument names file and row; NotFound.
 absl::StatusOr<std::vector<StudiedRule>> ReadStudiedRules(const std::string& file);
 
 // The plan that a configuration asks for. What is collected, and hosts are the caller's.

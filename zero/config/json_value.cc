@@ -385,4 +385,25 @@ std::string Describe(const JsonValue& value) {
   }
 }
 
+absl::Status CheckMembers(const nlohmann::json& sample, const nlohmann::json& found) {
+  using Json = nlohmann::json;
+  constexpr int64_t kMost = int64_t{86400} * 1'000'000'000;
+  const Json members = sample.flatten(), values = found.flatten();
+  for (const auto& [path, wanted] : members.items()) {
+    const Json value = values.value(path, Json());
+    const bool whole = wanted.is_number_integer(), number = wanted.is_number();
+    const bool fits = whole    ? value.is_number_integer() && value >= 0 && value <= kMost
+                      : number ? value.is_number() && value > 0
+                               : value.type() == wanted.type();
+    if (fits) continue;
+    const std::string kind = whole    ? absl::StrCat("a whole number from 0 to ", kMost)
+                             : number ? "a number above 0"
+                             : wanted.is_boolean() ? "true or false"
+                                                   : "a text";
+    return InvalidArgument("\"", path.substr(1), "\": wanted ", kind, ", found ",
+                           value.is_null() ? "nothing" : value.dump());
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace ringzero

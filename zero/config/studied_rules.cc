@@ -1,5 +1,4 @@
-// data/rules.json, which is built in, and a file like it: JSON, a list of rows. The members of a row
-// are those of StudiedRule.
+// data/rules.json, which is built in, and files like it: a list of StudiedRules.
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -11,7 +10,7 @@
 #include "base/files.h"
 #include "base/status.h"
 #include "zero/config/config.h"
-#include "zero/config/keys.h"
+#include "zero/config/json_value.h"
 
 namespace ringzero {
 
@@ -25,40 +24,11 @@ namespace {
 
 using Row = nlohmann::json;
 
-// Of every member the kind, which a row must have, too.
-Row SampleRow() {
-  Row sample = StudiedRule();
-  sample["rule"] = ToString(Rule::kDp);
-  return sample;
-}
-
-absl::Status CheckMember(const Row& sample, const Row& found) {
-  const bool whole = sample.is_number_integer(), number = sample.is_number();
-  const bool fits = whole    ? found.is_number_integer() && found >= 0 && found <= 1e9
-                    : number ? found.is_number() && found > 0
-                             : found.type() == sample.type();
-  if (fits) return absl::OkStatus();
-  return InvalidArgument("wanted ",
-                         whole                 ? "a whole number from 0 to 1000000000"
-                         : number              ? "a number above 0"
-                         : sample.is_boolean() ? "true or false"
-                                               : "a text",
-                         ", found ", found.is_null() ? "nothing" : found.dump());
-}
-
 absl::StatusOr<StudiedRule> ReadRow(const Row& row) {
   if (!row.is_object()) return InvalidArgument("wanted an object, found ", row.dump());
-  const Row sample = SampleRow();
-  std::string names;
-  for (const auto& [name, value] : sample.items()) {
-    absl::StrAppend(&names, names.empty() ? "" : "|", name);
-    RZ_RETURN_IF_ERROR(Annotate(CheckMember(value, row.value(name, Row())), name));
-  }
-  for (const auto& [name, value] : row.items()) {
-    if (sample.contains(name)) continue;
-    return InvalidArgument(name, ": unknown; the nearest known one is ",
-                           NearestChoice(names, name));
-  }
+  Row sample = StudiedRule();
+  sample["rule"] = "dp";
+  RZ_RETURN_IF_ERROR(CheckMembers(sample, row));
   auto studied = row.get<StudiedRule>();
   absl::StatusOr<Rule> rule = ParseRule(row["rule"].get<std::string>());
   if (!rule.ok()) return Annotate(rule.status(), "rule");
