@@ -137,6 +137,21 @@ class PlanTimes(TestCase):
         second = self.train(config, "--set", "cyclic.profile=profile.json")
         self.assertEqual(first["parameters_sha256"], second["parameters_sha256"])
 
+    def test_rule_auto_goes_by_links_and_a_frozen_profile(self):
+        """Slow links between two hosts give the studied rule, by counted costs and by a frozen profile."""
+        config = self.config(**{"cyclic": {"workers": 2, "rule": "auto"}})
+        auto = ("--efficiency", self.studied("mlp", "SGD", batch=16), "--hosts", "2",
+                "--set", "cyclic.links.latency=0.02", "--text", "plan.txt")
+        counted = self.plan(config, *auto)
+        self.assertIn("rule auto: cdp_v1", counted)
+        self.assertIn("from counted costs at", counted)
+        self.assertIn("links between hosts of 20 ms (cyclic.links) and 3 GB/s (assumed)", counted)
+        self.assertIn("rule cdp_v1", self.text("plan.txt"))
+        self.assertGreater(self.step(counted), 20, "the prediction's links are these, too")
+        frozen = self.plan(config, *auto, "--profile", "profile.json", "--freeze")
+        self.assertIn("from a frozen profile, ", frozen)
+        self.assertIn("rule auto: cdp_v1", frozen)
+
     def test_a_profile_that_does_not_fit_is_refused_and_kept(self):
         config = self.config(**SMALL)
         self.plan(config, "--profile", "profile.json")

@@ -406,3 +406,11 @@ def test_updates_leave_no_memory_behind() -> None:
 def resident_kib() -> int:
     with open("/proc/self/statm", encoding="utf-8") as file:
         return int(file.read().split()[1]) * resource.getpagesize() // 1024
+
+
+def test_rule_auto_is_dp_for_a_model_that_nobody_has_studied(capfd: pytest.CaptureFixture) -> None:
+    chosen = {**CONFIG, "cyclic": {"rule": "auto"}}
+    assert equal(train(net(), config=chosen), train(net()))
+    said = capfd.readouterr().err
+    assert "ringzero: rule auto: dp, as no other is known to be faster" in said
+    assert "not measured for custom, SGD, N = 1, K = 1, 2 samples an update" in said

@@ -24,7 +24,7 @@ constexpr size_t kMaxLine = 1000;  // bytes
 constexpr size_t kMaxFindings = 1000;
 constexpr size_t kMaxShownOverride = 200;  // bytes of one in messages
 
-using Kind = Finding::Kind;
+using Found = Finding::Kind;
 
 constexpr absl::string_view kBf16 = "bf16";
 constexpr absl::string_view kZero = "zero_optimization";
@@ -182,7 +182,8 @@ class Resolver {
   enum class Voice { kAloud, kSilent };
 
   template <typename... Parts>
-  Finding* Add(Kind kind, const JsonValue& value, absl::string_view path, const Parts&... message) {
+  Finding* Add(Found kind, const JsonValue& value, absl::string_view path,
+               const Parts&... message) {
     return findings_.Add(kind, value.place, absl::Utf8SafeCEscape(path), absl::StrCat(message...));
   }
 
@@ -215,17 +216,17 @@ class Resolver {
   }
 
   void CheckMember(const JsonValue& value, absl::string_view parent, Voice voice) {
-    if (value.key.empty()) return (void)Add(Kind::kError, value, parent, "an empty key");
+    if (value.key.empty()) return (void)Add(Found::kError, value, parent, "an empty key");
     const std::string given = Join(parent, value.key);
     const KeySpec* key = Find(parent, value.key);
     if (key == nullptr) return AddUnknown(value, given);
     if (key->state == KeyState::kRemoved) {
       const absl::string_view by = key->section() == "cyclic" ? "; " : " from DeepSpeed; ";
-      return (void)Add(Kind::kError, value, given, "removed", by, key->why);
+      return (void)Add(Found::kError, value, given, "removed", by, key->why);
     }
     if (!key->types.empty() && !BelongsTo(*key, TypeOf(key->path))) {
       if (TypeIsMissing(key->path)) return;
-      Add(Kind::kError, value, given, "has no meaning for ", key->section(), ".type ",
+      Add(Found::kError, value, given, "has no meaning for ", key->section(), ".type ",
           TypeOf(key->path), ", only for ", OneOf(TypesOf(key->path)));
       return;
     }
@@ -235,7 +236,7 @@ class Resolver {
     // DeepSpeed looks at the old name of bf16 only if bf16 itself is null.
     const JsonValue* now = root_.Find(kBf16);
     if (given == key->also && key->path == kBf16 && now != nullptr && !IsNull(*now)) {
-      return (void)Add(Kind::kMinor, value, given, "does nothing here: bf16 is given, too");
+      return (void)Add(Found::kMinor, value, given, "does nothing here: bf16 is given, too");
     }
     if (given == kBf16 && IsNull(value)) return keys_.SetNull(given, value.place);
     if (absl::StartsWith(value.key, "cpu_offload") && !key->is_idle() && !IsAuto(value)) {
@@ -257,9 +258,9 @@ class Resolver {
 
   // A key that does nothing here: one line says so, unless its value is an error.
   void TakeIdle(const JsonValue& value, const KeySpec& key) {
-    const Kind kind = key.state == KeyState::kWarns   ? Kind::kNoEffect
-                      : key.state == KeyState::kMinor ? Kind::kMinor
-                                                      : Kind::kNote;
+    const Found kind = key.state == KeyState::kWarns   ? Found::kNoEffect
+                       : key.state == KeyState::kMinor ? Found::kMinor
+                                                       : Found::kNote;
     const std::string idle = absl::StrCat("does nothing here: ", key.why);
     if (IsAuto(value) && TakesAuto(key)) {
       Finding* said = Add(kind, value, key.path, idle, "; \"auto\" needs no value");
@@ -276,7 +277,7 @@ class Resolver {
   bool IsFirst(const JsonValue& value, const std::string& given, const KeySpec& key) {
     const auto [at, fresh] = names_.emplace(key.path, given);
     if (fresh) return true;
-    Add(Kind::kError, value, given, "is ", at->second, ", which is given, too");
+    Add(Found::kError, value, given, "is ", at->second, ", which is given, too");
     return false;
   }
 
@@ -288,8 +289,8 @@ class Resolver {
     const KeySpec& now = *FindKey(Join(key.parent(), section.key));
     const absl::StatusOr<JsonValue> on = ConvertValue(value, key);
     if (!IsFirst(value, key.path, now) || IsNull(value)) return;
-    if (!on.ok()) return (void)Add(Kind::kError, value, key.path, on.status().message());
-    Add(Kind::kNote, value, key.path, "an old word for ", now.path);
+    if (!on.ok()) return (void)Add(Found::kError, value, key.path, on.status().message());
+    Add(Found::kNote, value, key.path, "an old word for ", now.path);
     JsonValue device = value;
     device.kind = JsonValue::Kind::kString;
     device.key = "device";
@@ -299,18 +300,18 @@ class Resolver {
   }
 
   void AddUnknown(const JsonValue& value, const std::string& path) {
-    if (findings_.IsFull() && findings_.First(Kind::kError) != nullptr) return;
+    if (findings_.IsFull() && findings_.First(Found::kError) != nullptr) return;
     if (value.is_object() && !value.children.empty() && IsForeignSection(path)) {
       for (const JsonValue& member : value.children) AddUnknown(member, Join(path, member.key));
       return;
     }
-    Add(Kind::kError, value, path, UnknownKey(path, value.key));
+    Add(Found::kError, value, path, UnknownKey(path, value.key));
   }
 
   // The rules (rules.cc) say what "auto" becomes: they may need other keys for it.
   void SetAuto(const JsonValue& value, const KeySpec& key, Voice voice) {
     if (voice == Voice::kSilent || key.type == KeyType::kAny) {
-      Add(Kind::kAuto, value, key.path, "\"auto\" needs no value here");
+      Add(Found::kAuto, value, key.path, "\"auto\" needs no value here");
       keys_.Set(key.path, value, value.origin);
     } else {
       keys_.Set(key.path, value, Origin::kAuto);
@@ -325,7 +326,7 @@ class Resolver {
     if (key.is_list || !value.is_object()) return WrongType(value, key);
     const bool sharded = keys_.Has(kStage) && keys_.Json(kStage).integer == 3;
     if (key.path == kOffloadedParameters && !sharded && voice == Voice::kAloud) {
-      Add(IsOffloaded(value) ? Kind::kNoEffect : Kind::kNote, value, key.path,
+      Add(IsOffloaded(value) ? Found::kNoEffect : Found::kNote, value, key.path,
           "does nothing here: only stage 3 shards parameters; DeepSpeed ignores it, too");
       voice = Voice::kSilent;
     }
@@ -345,7 +346,7 @@ class Resolver {
 
   // zero_optimization: true is an old way to say stage 1.
   void SetOldZero(const JsonValue& value) {
-    Add(Kind::kNote, value, kZero, "an old form: write {\"stage\": 1} for true, 0 for false");
+    Add(Found::kNote, value, kZero, "an old form: write {\"stage\": 1} for true, 0 for false");
     SetValue(value, *FindKey(kStage), Voice::kAloud);
   }
 
@@ -358,7 +359,7 @@ class Resolver {
   // A section may be another program's name for one value ("bf16": true): the error says so.
   void WrongType(const JsonValue& value, const KeySpec& key) {
     const ForeignName* foreign = FindForeignName(key.path);
-    Add(Kind::kError, value, key.path, "wanted ",
+    Add(Found::kError, value, key.path, "wanted ",
         key.is_list ? "a list of objects" : Describe(key.type), ", found ", Describe(value),
         foreign == nullptr ? "" : absl::StrCat("; ", ToString(*foreign)));
   }
@@ -366,7 +367,7 @@ class Resolver {
   void SetValue(const JsonValue& value, const KeySpec& key, Voice voice) {
     absl::StatusOr<JsonValue> converted = ConvertValue(value, key);
     if (!converted.ok()) {
-      Add(Kind::kError, value, key.path, converted.status().message());
+      Add(Found::kError, value, key.path, converted.status().message());
       return;
     }
     // A section that does nothing may still ask for what is refused (aio.use_gds). DeepSpeed does
@@ -378,7 +379,7 @@ class Resolver {
 
   void CheckBuilt(const JsonValue& value, const JsonValue& converted, const KeySpec& key) {
     if (IsBuilt(converted, key)) return;
-    Add(key.outside ? Kind::kOutside : Kind::kNotBuilt, value, key.path, WriteJson(converted),
+    Add(key.outside ? Found::kOutside : Found::kNotBuilt, value, key.path, WriteJson(converted),
         key.outside ? " is outside of this engine" : " is not built yet", ", only ",
         OneOf(key.built));
   }
@@ -389,7 +390,7 @@ class Resolver {
       if (names_.contains(key.path) && !keys_.IsNull(key.path)) continue;
       if (!BelongsTo(key, TypeOf(key.path))) continue;
       const std::string choices = AllChoices(key);
-      findings_.Add(Kind::kError, keys_.PlaceOf(key.section()), key.path,
+      findings_.Add(Found::kError, keys_.PlaceOf(key.section()), key.path,
                     choices.empty() ? absl::StrCat("missing (", key.meaning, ")")
                                     : absl::StrCat("missing; ", OneOf(choices)));
     }
@@ -411,7 +412,7 @@ bool RefusedByTraining(Finding::Kind kind) {
 Finding* Findings::Add(Finding::Kind kind, const Place& place, absl::string_view path,
                        absl::string_view message) {
   // The first error is never left out: it decides the verdict.
-  if (IsFull() && (kind != Kind::kError || First(kind) != nullptr)) return nullptr;
+  if (IsFull() && (kind != Found::kError || First(kind) != nullptr)) return nullptr;
   std::string line = absl::StrCat(place.text, place.text.empty() ? "" : ": ", path,
                                   path.empty() ? "" : ": ", message);
   if (line.size() > kMaxLine) {
@@ -535,9 +536,9 @@ ResolvedKeys ResolveKeys(absl::string_view text, const ConfigSource& source, Fin
   ResolvedKeys keys(source.file);
   const absl::StatusOr<JsonValue> root = ReadSource(text, source);
   if (!root.ok()) {
-    findings.Add(Kind::kError, {}, "", root.status().message());
+    findings.Add(Found::kError, {}, "", root.status().message());
   } else if (!root->is_object()) {
-    findings.Add(Kind::kError, root->place, "",
+    findings.Add(Found::kError, root->place, "",
                  absl::StrCat("wanted an object at the top, found ", Describe(*root)));
   } else {
     keys = Resolver(*root, source.file, findings).Run();

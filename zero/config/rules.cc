@@ -18,7 +18,7 @@
 namespace ringzero {
 namespace {
 
-using Kind = Finding::Kind;
+using Found = Finding::Kind;
 
 constexpr char kZeroStage[] = "zero_optimization.stage";
 constexpr char kWorkers[] = "cyclic.workers";
@@ -44,16 +44,16 @@ class Rules {
 
  private:
   template <typename... Parts>
-  void Add(Kind kind, absl::string_view path, const Parts&... message) {
+  void Add(Found kind, absl::string_view path, const Parts&... message) {
     findings_.Add(kind, keys_.PlaceOf(path), path, absl::StrCat(message...));
   }
   template <typename... Parts>
   void ErrorIf(bool wrong, absl::string_view path, const Parts&... message) {
-    if (wrong) Add(Kind::kError, path, message...);
+    if (wrong) Add(Found::kError, path, message...);
   }
   template <typename... Parts>
   void NoteIf(bool so, absl::string_view path, const Parts&... message) {
-    if (so) Add(Kind::kNote, path, message...);
+    if (so) Add(Found::kNote, path, message...);
   }
   bool IsFalse(absl::string_view path) const {
     return keys_.Has(path) && keys_.Json(path).kind == JsonValue::Kind::kBool && !keys_.Bool(path);
@@ -77,7 +77,7 @@ class Rules {
       ErrorIf(keys_.IsOn(path) && Stage() == 0, path, "needs zero_optimization.stage 1, 2 or 3");
     }
     if (keys_.HasSection("weight_quantization") && !IsFalse("weight_quantization.enabled")) {
-      Add(Kind::kOutside, "weight_quantization", "is outside of this engine, which only trains");
+      Add(Found::kOutside, "weight_quantization", "is outside of this engine, which only trains");
     }
     const bool dynamic = fp16 && keys_.Has("fp16.loss_scale") &&
                          keys_.Json("fp16.loss_scale").is_number() &&
@@ -114,8 +114,8 @@ class Rules {
   // Has it a section and a type? Without a type it does nothing.
   bool HasType(absl::string_view section) {
     const bool typed = keys_.Has(Join(section, "type"));
-    NoteIf(!typed && keys_.HasSection(section) && findings_.First(Kind::kError) == nullptr, section,
-           "without a type it is as good as absent");
+    NoteIf(!typed && keys_.HasSection(section) && findings_.First(Found::kError) == nullptr,
+           section, "without a type it is as good as absent");
     return typed;
   }
 
@@ -134,7 +134,7 @@ class Rules {
     const bool decoupled = type == "AdamW" || !IsFalse("optimizer.params.adam_w_mode");
     if (torch && decoupled && !keys_.Given(kDecay) && !keys_.MustBeSet(kDecay)) {
       keys_.Set(kDecay, JsonValue::Number(0.01), Origin::kDerived);
-      Add(Kind::kNote, "optimizer.params.torch_adam", "so weight_decay is 0.01, torch's default");
+      Add(Found::kNote, "optimizer.params.torch_adam", "so weight_decay is 0.01, torch's default");
     }
     constexpr absl::string_view kOwn = "bias_correction|set_grad_none";
     constexpr absl::string_view kTorch = "maximize|foreach|fused|capturable|differentiable";
@@ -170,7 +170,7 @@ class Rules {
       const absl::string_view source = key.automatic;
       if (source == "batch" || source == "length") continue;  // ResolveBatch, ResolveLength
       if (key.type == KeyType::kSection) {
-        Add(Kind::kAuto, key.path, "\"auto\" is as good as absent");
+        Add(Found::kAuto, key.path, "\"auto\" is as good as absent");
         keys_.Erase(key.path);
       } else if (absl::StartsWith(source, "=")) {
         const absl::string_view from = source.substr(1);
@@ -180,7 +180,7 @@ class Rules {
           Take(key, WriteJson(keys_.Json(from)), absl::StrCat(", as is ", from));
         }
       } else if (IsOff(key.path) && key.default_json.empty()) {
-        Add(Kind::kAuto, key.path, "\"auto\" needs no value: the section is off");
+        Add(Found::kAuto, key.path, "\"auto\" needs no value: the section is off");
         keys_.Erase(key.path);
       } else if (IsOff(key.path)) {
         Take(key, key.default_json, ", its default: the section is off");
@@ -198,7 +198,7 @@ class Rules {
   }
 
   void MustSet(absl::string_view path, absl::string_view otherwise) {
-    Add(Kind::kMustSet, path, "\"auto\" has no value here; a run needs --set ", path, "=...",
+    Add(Found::kMustSet, path, "\"auto\" has no value here; a run needs --set ", path, "=...",
         otherwise.empty() ? "" : " ", otherwise);
   }
 
@@ -217,7 +217,7 @@ class Rules {
     // A value from another key may be anything: values of an optimizer not ours are not checked.
     const absl::StatusOr<JsonValue> converted = ConvertValue(*value, key);
     if (!converted.ok()) return MustSet(key.path, absl::StrCat("(", WriteJson(*value), why, ")"));
-    Add(Kind::kAuto, key.path, "\"auto\" is ", WriteJson(*value), why);
+    Add(Found::kAuto, key.path, "\"auto\" is ", WriteJson(*value), why);
     keys_.Set(key.path, *converted, Origin::kAuto);
   }
 
@@ -226,10 +226,10 @@ class Rules {
   void DropWhatDoesNotMatter() {
     std::set<std::string> wrong;
     for (const Finding& finding : findings_.all()) {
-      if (finding.kind == Kind::kError) wrong.insert(finding.path);
+      if (finding.kind == Found::kError) wrong.insert(finding.path);
     }
     std::erase_if(findings_.all(), [&](const Finding& finding) {
-      const bool asks = finding.kind == Kind::kNotBuilt || finding.kind == Kind::kOutside;
+      const bool asks = finding.kind == Found::kNotBuilt || finding.kind == Found::kOutside;
       return asks && (IsOff(finding.path) || wrong.contains(finding.path));
     });
   }
@@ -265,7 +265,7 @@ class Rules {
         const char* key = given.train_batch != 0 ? kTrainBatchKey : kMicroBatchKey;
         const absl::string_view more =
             divides || said ? "" : "; no other number of workers makes it right";
-        findings_.Add(Kind::kError, keys_.PlaceOf(key), "",
+        findings_.Add(Found::kError, keys_.PlaceOf(key), "",
                       absl::StrCat(batch.status().message(), more));
         return;
       }
@@ -284,19 +284,19 @@ class Rules {
     while (parts % workers != 0) --workers;
     if (workers == standard) return;
     if (const double most = FindKey(kWorkers)->range.max; static_cast<double>(workers) > most) {
-      Add(Kind::kNotBuilt, kTrainBatchKey, given.train_batch, " is for ", workers,
+      Add(Found::kNotBuilt, kTrainBatchKey, given.train_batch, " is for ", workers,
           " workers; more than ", most, " are not built yet");
       return keys_.Erase(kWorkers);
     }
     keys_.Set(kWorkers, JsonValue::Integer(workers), Origin::kDerived);
-    findings_.Add(Kind::kNote, {.text = keys_.file()}, kWorkers,
+    findings_.Add(Found::kNote, {.text = keys_.file()}, kWorkers,
                   absl::StrCat(workers, ", derived from the batch sizes"));
   }
 
   void SetMissing(absl::string_view path, int64_t value) {
     if (Known(path) != 0) return;
     const bool is_auto = keys_.Has(path);
-    if (is_auto) Add(Kind::kAuto, path, "\"auto\" is ", value);
+    if (is_auto) Add(Found::kAuto, path, "\"auto\" is ", value);
     keys_.Set(path, JsonValue::Integer(value), is_auto ? Origin::kAuto : Origin::kDerived);
   }
 
@@ -313,14 +313,14 @@ class Rules {
     int64_t updates = Known("iterations");
     std::string why = ", as is iterations";
     if (updates == 0 && (batch == 0 || samples < batch)) {
-      Add(Kind::kAuto, kTotal, "\"auto\" is as many updates as epochs make of the data");
+      Add(Found::kAuto, kTotal, "\"auto\" is as many updates as epochs make of the data");
       return keys_.Set(kTotal, keys_.Json(kTotal), Origin::kDerived);
     }
     if (updates == 0) {
       updates = keys_.Integer("epochs") * (samples / batch);
       why = absl::StrCat(", as epochs x samples / ", kTrainBatchKey, " are");
     }
-    Add(Kind::kAuto, kTotal, "\"auto\" is ", updates, why);
+    Add(Found::kAuto, kTotal, "\"auto\" is ", updates, why);
     keys_.Set(kTotal, JsonValue::Integer(updates), Origin::kAuto);
   }
 

@@ -22,11 +22,9 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StudiedRule, family, optimizer, strict, worke
 
 namespace {
 
-using Row = nlohmann::json;
-
-absl::StatusOr<StudiedRule> ReadRow(const Row& row) {
+absl::StatusOr<StudiedRule> ReadRow(const nlohmann::json& row) {
   if (!row.is_object()) return InvalidArgument("wanted an object, found ", row.dump());
-  Row sample = StudiedRule();
+  nlohmann::json sample = StudiedRule();
   sample["rule"] = "dp";
   RZ_RETURN_IF_ERROR(CheckMembers(sample, row));
   auto studied = row.get<StudiedRule>();
@@ -37,10 +35,10 @@ absl::StatusOr<StudiedRule> ReadRow(const Row& row) {
 }
 
 absl::StatusOr<std::vector<StudiedRule>> ReadRows(const std::string& text) {
-  const Row rows = Row::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto rows = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!rows.is_array()) return InvalidArgument("wanted JSON, a list of rows as in data/rules.json");
   std::vector<StudiedRule> studied;
-  for (const Row& row : rows) {
+  for (const nlohmann::json& row : rows) {
     absl::StatusOr<StudiedRule> read = ReadRow(row);
     if (!read.ok()) return Annotate(read.status(), absl::StrCat("row ", studied.size() + 1));
     studied.push_back(*std::move(read));
