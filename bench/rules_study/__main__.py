@@ -209,11 +209,11 @@ def _section(options: Options, results: Results, name: str, laps: int) -> list[s
     charts.write(os.path.join(options.out, picture), f"{case.title}, K = {laps}: worse than dp by",
                  [charts.Panel(case.unit, case.unit, bars=bars)])
     done = [each for each in reached if each is not None]
-    missing = "of accuracy missing" if "accuracy" in case.unit else ""
+    reaches = (f"dp's held-out accuracy is {100 - statistics.mean(done):.2f} %"
+               if "accuracy" in case.unit else f"dp reaches {statistics.mean(done):.3f} {case.unit}")
     return ["", f"## {case.title}, K = {laps}", "",
-            f"dp reaches {statistics.mean(done):.3f} {missing or case.unit} ({len(done)} seeds; "
-            f"rate {rates['dp']:g}, cyclic rules {rates['cdp_v2']:g}). Worse than dp of the same "
-            f"seed by, in {case.unit}:", "",
+            f"{reaches} (seeds: {len(done)}; rate {rates['dp']:g}, cyclic rules "
+            f"{rates['cdp_v2']:g}). Worse than dp of the same seed by, in {case.unit}:", "",
             *table(["rule", "mean", "95 % interval", "by seed"], rows), "",
             f"![worse than dp by]({picture})"]
 
