@@ -149,7 +149,7 @@ def interval(differences: list[float]) -> tuple[float, float] | None:
 
 
 def table_row(results: Results, name: str, form: Form, laps: int) -> dict[str, object] | None:
-    """A row of data/rules.json; None: not enough runs. How many times the updates of dp a rule needs
+    """A row of data/rules.json; None: not enough runs. How many times dp's updates a rule needs
     for dp's quality follows from the difference, and from what the last fifth of dp's updates are
     worth in the mean: quality grows with the logarithm of the updates. The interval is that of the
     difference alone."""
@@ -209,8 +209,9 @@ def _section(options: Options, results: Results, name: str, laps: int) -> list[s
     charts.write(os.path.join(options.out, picture), f"{case.title}, K = {laps}: worse than dp by",
                  [charts.Panel(case.unit, case.unit, bars=bars)])
     done = [each for each in reached if each is not None]
-    reaches = (f"dp's held-out accuracy is {100 - statistics.mean(done):.2f} %"
-               if "accuracy" in case.unit else f"dp reaches {statistics.mean(done):.3f} {case.unit}")
+    mean_of_dp = statistics.mean(done)
+    reaches = (f"dp's held-out accuracy is {100 - mean_of_dp:.2f} %" if "accuracy" in case.unit
+               else f"dp reaches {mean_of_dp:.3f} {case.unit}")
     return ["", f"## {case.title}, K = {laps}", "",
             f"{reaches} (seeds: {len(done)}; rate {rates['dp']:g}, cyclic rules "
             f"{rates['cdp_v2']:g}). Worse than dp of the same seed by, in {case.unit}:", "",
