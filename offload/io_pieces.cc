@@ -75,7 +75,7 @@ void IoPieces::End(IoPiece* piece, int64_t result) {
 
 void IoPieces::Fail(IoPiece* piece, absl::Status status) {
   Request& request = requests_.at(piece->request);
-  if (request.status.ok()) request.status = std::move(status);
+  request.status = std::move(status);
   request.pieces -= std::erase_if(
       waiting_, [&](const IoPiece& other) { return other.request == piece->request; });
   Drop(piece);

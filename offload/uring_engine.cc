@@ -68,7 +68,8 @@ class UringEngine : public IoEngine {
   size_t under_way() const override { return pieces_.under_way(); }
 
  private:
-  // As many as the ring has room for. What the kernel has no room for goes with the next.
+  // As many calls as the ring has room for. Those for which the kernel has no room now are submitted
+  // by the next Fill, or by Wait.
   void Fill() {
     while (pieces_.begun() < depth_) {
       IoPiece* const piece = pieces_.Begin();

@@ -73,8 +73,8 @@ struct PlanRequest {
   CollectionPlan collection;
   bool requests = false;           // as in Plan
   std::optional<PlanProof> proof;  // of an equal plan, which then need not be verified again
-  OptimizerOptions optimizer;      // for the size of the states that a collection shows
-  Precision precision;             // parameters travel in the type that computes
+  OptimizerOptions optimizer;  // for the size of its states: what is collected, what a step takes
+  Precision precision;         // parameters travel in the type that computes
   // Chooses the rule, in place of `rule`; all else is as the cyclic rules want it.
   std::optional<RuleQuestion> question;
 };

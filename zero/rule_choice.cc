@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
-#include "sharding/study/simulate.h"
 #include "zero/model_plan.h"
 #include "zero/optimizer/optimizer.h"
 
@@ -25,10 +24,12 @@ using Candidate = std::pair<PlannedModel, double>;  // and the seconds of its st
 absl::StatusOr<Candidate> Try(const ModelDescription& model, const PlanRequest& request,
                               const RuleQuestion& question) {
   RZ_ASSIGN_OR_RETURN(PlannedModel planned, PlanModel(model, request));
-  const auto moments = MomentBytes(request.optimizer, planned.layouts);
-  SimulationOptions speed = EstimateTicks(planned.plan, moments, kAssumedSpeed);
+  SimulationOptions speed;
   if (question.profile.has_value()) {
     RZ_ASSIGN_OR_RETURN(speed, TicksOf(*question.profile, planned.plan));
+  } else {
+    const auto moments = MomentBytes(request.optimizer, planned.layouts);
+    speed = EstimateTicks(planned.plan, moments, kAssumedSpeed);
   }
   if (question.cores > 0) ShareCores(question.cores, speed);
   speed.links = question.links;
@@ -94,8 +95,7 @@ absl::StatusOr<PlannedModel> PlanFastest(const ModelDescription& model,
     if (row == nullptr) {
       absl::StrAppendFormat(&lines,
                             "\n  %-6s  not measured for %s, %s, N = %d, K = %d, %d samples an "
-                            "update, a warm-up of %d "
-                            "updates, %s predictions",
+                            "update, a warm-up of %d updates, %s predictions",
                             ToString(rule), question.family, question.optimizer, request.workers,
                             request.laps, question.batch, of_rule.warmup_updates,
                             of_rule.predict ? "with" : "without");

@@ -246,7 +246,7 @@ def _bench(options: Options, command: str) -> list[str]:
             f"workers; a warm-up of {_WARMUP} updates of dp; predictions with SGD's momentum or 1. "
             "Rates are the best of three of dp, and of cdp_v2 with both. \"Shorter\" is dp with "
             f"{_SHORT:g} of the updates. "
-            + (f"{len(left)} runs are still to be done." if left else "All runs are done.")]
+            + ("Some runs are still to be done." if left else "All runs are done.")]
     with open(os.path.join(_HERE, "findings.md"), encoding="utf-8") as file:
         page += ["", *file.read().splitlines()]
     for name, case in CASES.items():

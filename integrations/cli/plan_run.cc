@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <functional>
@@ -27,6 +26,7 @@
 #include "integrations/sight/report.h"
 #include "integrations/torch/measurements.h"
 #include "p2p/job/launcher.h"
+#include "p2p/job/limits.h"
 #include "sharding/memory/block_table.h"
 #include "sharding/program/program.h"
 #include "sharding/study/render.h"

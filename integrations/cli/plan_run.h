@@ -40,7 +40,7 @@ struct RunInput {
   std::vector<std::string> hosts;  // of each worker; empty: one host
   bool stage_per_layer = false;    // in place of the configuration's stages
   std::optional<PlanProof> proof;  // by the process that planned first
-  std::optional<Rule> chosen;      // by that process, where the configuration says "auto"
+  std::optional<Rule> chosen;      // the rule of that process' plan: "auto" chooses once
 };
 
 // Opens the data and checks that the model fits it: InvalidArgument names the key, or the file. A

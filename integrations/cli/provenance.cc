@@ -17,9 +17,9 @@
 #include "absl/strings/str_join.h"
 #include "base/files.h"
 #include "base/status.h"
-#include "integrations/cli/resources.h"
 #include "integrations/torch/measurements.h"
 #include "p2p/job/join_job.h"
+#include "p2p/job/limits.h"
 #include "p2p/ucx/ucx_transport.h"
 
 namespace ringzero {

@@ -1,4 +1,4 @@
-// The affinity mask, the cgroups of /proc/self/cgroup, execv, and /proc.
+// The cgroups of /proc/self/cgroup, execv, and /proc.
 #include "integrations/cli/resources.h"
 
 #include <malloc.h>
@@ -20,6 +20,7 @@
 #include "absl/strings/string_view.h"
 #include "base/files.h"
 #include "base/system_names.h"
+#include "p2p/job/limits.h"
 
 // jemalloc's, where it is linked.
 extern "C" int mallctl(const char* name, void* old, size_t* old_bytes, void* value, size_t bytes)

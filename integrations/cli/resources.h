@@ -1,4 +1,4 @@
-// What this process may use of its host, and what it has used: memory, processor time.
+// What this process may use of its host, and what it has used: threads, memory, processor time.
 //
 //   SleepWhereCrowded({.workers = 4, .threads = 2}, line, /*speaks=*/true);
 //   const FitBudget free = FindHostMemory("/");
@@ -17,7 +17,6 @@
 #include "absl/base/thread_annotations.h"
 #include "base/mutex.h"
 #include "integrations/cli/command_line.h"
-#include "p2p/job/limits.h"
 #include "sharding/memory/fit_certificate.h"
 
 namespace ringzero {

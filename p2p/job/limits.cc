@@ -1,4 +1,5 @@
-// Counts descriptors; makes tasks in a process that ends at once; reads /proc/self/cgroup.
+// Counts descriptors; makes tasks in a process that ends at once; reads /proc/self/cgroup
+// and the affinity mask.
 #include "p2p/job/limits.h"
 
 #include <pthread.h>

@@ -24,6 +24,7 @@
 #include "integrations/cli/worker_report.h"
 #include "integrations/torch/models/configured_run.h"
 #include "integrations/torch/models/models.h"
+#include "p2p/job/limits.h"
 #include "tests/support/status_matchers.h"
 
 namespace ringzero {

@@ -676,6 +676,7 @@ absl::StatusOr<RuleQuestion> QuestionOf(const Config& config) {
   absl::StatusOr<std::vector<StudiedRule>> studied = ReadStudiedRules(config.cyclic.efficiency);
   if (!studied.ok()) return config.Error("cyclic.efficiency", studied.status().message());
   const ResolvedKeys& keys = config.keys;
+  // What the file calls Adam is most often AdamW (FillOptimizer).
   const bool adamw = config.optimizer.type == OptimizerOptions::Type::kAdamW;
   return RuleQuestion{.family = keys.Has("model.type") ? keys.String("model.type") : "custom",
                       .optimizer = adamw ? "AdamW" : keys.String("optimizer.type"),

@@ -576,11 +576,24 @@ TEST(Config, RuleAutoTakesTheKeysOfEveryRule) {
 TEST(Config, TheStudiedRulesThatAreBuiltIn) {
   const auto studied = ReadStudiedRules("");
   ASSERT_TRUE(studied.ok()) << studied.status();
+  EXPECT_FALSE(studied->empty());
   for (const StudiedRule& row : *studied) {
     EXPECT_THAT(row.command, StartsWith("./rz bench rules_study"));
     EXPECT_GE(row.seeds, 2) << row.command;
     EXPECT_NE(row.rule, Rule::kDp) << row.command;
   }
+}
+
+// What a configuration of the studied text asks is answered by the rows of its warm-up and predictions.
+TEST(Config, TheBuiltInRowsOfTheStudiedText) {
+  const RuleQuestion question{
+      .family = "gpt", .optimizer = "AdamW", .batch = 4, .studied = *ReadStudiedRules("")};
+  PlanRequest request{.workers = 4, .rule = Rule::kCdpV2, .warmup_updates = 300};
+  request.predict = true;
+  const StudiedRule* const row = FindStudied(question, request);
+  ASSERT_NE(row, nullptr);
+  EXPECT_EQ(row->warmup_updates, 300);
+  EXPECT_LT(row->most, 1.5) << "not that of predictions without a warm-up";
 }
 
 TEST(Config, AFileOfStudiedRules) {
