@@ -43,7 +43,7 @@ struct MessageKey {
   uint64_t tag = 0;
   auto operator<=>(const MessageKey&) const = default;
 };
-inline constexpr int kMaxMessageKinds = 18;
+inline constexpr int kMaxMessageKinds = 19;
 
 // "kind 3, tag 42".
 std::string ToString(MessageKey key);

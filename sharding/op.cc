@@ -16,9 +16,9 @@ namespace ringzero {
 namespace {
 
 constexpr std::array<const char*, kChannelCount> kChannelNames = {
-    "none",       "forward", "backward",  "inject",  "evaluation", "sum",
-    "retire",     "buffers", "snapshots", "metrics", "reports",    "token",
-    "collection", "states",  "finished",  "norms",   "return",     "return_copy"};
+    "none",     "forward",   "backward", "inject",      "evaluation", "sum",        "retire",
+    "buffers",  "snapshots", "metrics",  "reports",     "token",      "collection", "states",
+    "finished", "norms",     "return",   "return_copy", "receipts"};
 constexpr std::array<const char*, 7> kCopyNames = {"none",    "fwd",  "bwd", "eval",
                                                    "collect", "grad", "opt"};
 

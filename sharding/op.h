@@ -36,6 +36,8 @@ enum class OpKind : uint8_t {
   kRelease,   // Release: a held copy has been read for the last time (stages 1 and 2 of ZeRO)
   kSquares,   // Squares: of the gradients in a complete sum, by its owner
   kNorm,      // Norm: the squares of all stages into the global norm of an iteration
+  kSave,  // Save: write a stage of a version, or its running statistics (copy: collection), to files
+  kCommit,  // Commit: worker 0 makes what all have written a checkpoint
 };
 
 // Which FIFO between two workers a message takes.
@@ -58,9 +60,10 @@ enum class Channel : uint8_t {
   kNorms,         // "norms": a stage's squares to worker 0; without a stage: the norm from there
   kReturn,        // "return": the memory of a sum that was lent comes back; without payload
   kReturnCopy,    // "return_copy": that of a copy
+  kReceipts,      // "receipts": what a worker has written of a version, to worker 0
 };
-inline constexpr int kChannelCount = static_cast<int>(Channel::kReturnCopy) + 1;
-inline constexpr int kOpKindCount = static_cast<int>(OpKind::kNorm) + 1;
+inline constexpr int kChannelCount = static_cast<int>(Channel::kReceipts) + 1;
+inline constexpr int kOpKindCount = static_cast<int>(OpKind::kCommit) + 1;
 
 // Which traveller a copy of parameters belongs to, what a fold is of, or which part of a stage is
 // collected: parameters with running statistics (kCollection; kNone in the Collect itself), the

@@ -99,6 +99,13 @@ absl::Status CheckShown(const Plan& plan) {
   if (plan.requests && !plan.exchange) {
     return absl::InvalidArgumentError("plan: requests travel with the losses: they need exchange");
   }
+  if (plan.checkpoint.every < 0)
+    return Wrong("checkpoint.every", "at least 0", plan.checkpoint.every);
+  if (plan.checkpoint.any() && !plan.exchange) {
+    return absl::InvalidArgumentError(
+        "plan: a checkpoint is of what updates make: it needs exchange");
+  }
+  RZ_RETURN_IF_ERROR(CheckVersions("checkpoint.versions", plan.checkpoint.versions));
   return CheckVersions("collection.versions", collection.versions);
 }
 
@@ -212,6 +219,11 @@ std::string PlanToString(const Plan& plan) {
     absl::StrAppend(&text, " evaluate_versions ", plan.evaluation.versions.size(), " ",
                     absl::StrJoin(plan.evaluation.versions, " "));
   }
+  if (plan.checkpoint.every > 0) absl::StrAppend(&text, " save_every ", plan.checkpoint.every);
+  if (!plan.checkpoint.versions.empty()) {
+    absl::StrAppend(&text, " save_versions ", plan.checkpoint.versions.size(), " ",
+                    absl::StrJoin(plan.checkpoint.versions, " "));
+  }
   for (const auto& [key, value] : {std::pair("requests", plan.requests),
                                    std::pair("collect_on_request", plan.collection.on_request),
                                    std::pair("parameters_only", plan.collection.parameters_only)}) {
@@ -315,6 +327,8 @@ absl::StatusOr<Plan> ParsePlan(const std::string& text) {
   if (head.Next("evaluate_versions")) {
     head.ReadList("evaluate_versions", &plan.evaluation.versions);
   }
+  head.ReadIfNext("save_every", &plan.checkpoint.every);
+  if (head.Next("save_versions")) head.ReadList("save_versions", &plan.checkpoint.versions);
   head.ReadIfNext("requests", &plan.requests);
   head.ReadIfNext("collect_on_request", &plan.collection.on_request);
   head.ReadIfNext("parameters_only", &plan.collection.parameters_only);

@@ -79,6 +79,14 @@ struct CollectionPlan {
   bool any() const { return every > 0 || !versions.empty() || on_request; }
 };
 
+// Versions that are saved: each owner writes its stages, and worker 0 makes what all have written a
+// checkpoint.
+struct CheckpointPlan {
+  int every = 0;              // θ_every, θ_{2·every}, …; 0: none of these
+  std::vector<int> versions;  // and these: ascending, at least 1
+  bool any() const { return every > 0 || !versions.empty(); }
+};
+
 // How many samples an epoch has, where its last, incomplete batch is trained on (schedule.h).
 struct SamplePlan {
   int64_t per_epoch = 0;    // 0: not counted, every micro-batch is full
@@ -117,6 +125,7 @@ struct Plan {
   bool skip_overflows = false;
   EvaluationPlan evaluation;
   CollectionPlan collection;
+  CheckpointPlan checkpoint;
   // Worker 0 may ask while the run goes on that it ends early, that a version is evaluated, or that
   // one is collected (program/requests.h).
   bool requests = false;

@@ -136,6 +136,9 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
     return InvalidArgument("optimizer: max_norm ", options.optimizer.max_norm, " with clipping ",
                            ToString(options.plan.clipping));
   }
+  if (options.plan.checkpoint.any() && options.saver == nullptr) {
+    return absl::InvalidArgumentError("a plan with checkpoints needs a saver");
+  }
   if (options.transport == nullptr && options.plan.exchange && options.plan.workers > 1) {
     return absl::InvalidArgumentError("a plan of several workers needs a transport");
   }
@@ -217,6 +220,7 @@ Engine::Impl::~Impl() {
     Abort(absl::CancelledError(absl::StrCat("worker ", options_.self.value, " left")));
   // The transport's thread and the pool's end before anything that they use; what operations hold
   // goes back to the transport's pools first.
+  options_.saver.reset();
   executor_.StopPool();
   {
     const Lock lock = executor_.Hold();
@@ -309,6 +313,8 @@ bool Engine::Impl::StartOp(int64_t number) {
     case OpKind::kAdd: sums_.StartAdd(number); break;
     case OpKind::kUpdate: updates_.Start(number); break;
     case OpKind::kKeep: updates_.StartKeep(number); break;
+    case OpKind::kSave: updates_.StartSave(number); break;
+    case OpKind::kCommit: updates_.StartCommit(number); break;
     case OpKind::kSquares: norms_.StartSquares(number); break;
     case OpKind::kApply: statistics_.StartApply(number); break;
     case OpKind::kSnapshot: statistics_.StartSnapshot(number); break;

@@ -27,6 +27,7 @@
 #include "zero/op_costs.h"
 #include "zero/optimizer/optimizer.h"
 #include "zero/precision.h"
+#include "zero/saver.h"
 
 namespace ringzero {
 
@@ -82,7 +83,8 @@ struct EngineOptions {
   // Where parameters lie that do not travel: without exchange, and in stage 0 of ZeRO; null: on the
   // heap.
   std::function<absl::StatusOr<Buffer>(size_t bytes)> parameter_memory;
-  Beginning beginning;  // where plan.first_iteration > 0
+  Beginning beginning;           // where plan.first_iteration > 0
+  std::unique_ptr<Saver> saver;  // where plan.checkpoint.any()
   // Fills the first running statistics of a stage; called on worker 0 only.
   std::function<absl::Status(StageId, std::byte* statistics)> initialize_statistics;
   int metrics_count = 0;        // doubles in each micro-batch's report

@@ -61,6 +61,7 @@ class LossScale {
     int hysteresis = 1;        // overflows that are still let pass
     int last_overflow = -1;
     int skipped = 0;
+    bool operator==(const History&) const = default;
   };
   // Without a history: from iteration 0 on.
   LossScale(const LossScaleOptions& options, const Seen& seen,

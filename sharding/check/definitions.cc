@@ -277,16 +277,35 @@ std::vector<int> RequiredEvaluations(const Plan& plan) {
   return versions;
 }
 
-std::vector<int> RequiredCollections(const Plan& plan) {
+namespace {
+
+// The multiples of `every` and `named` of the versions that a run makes.
+std::vector<int> MadeVersions(const Plan& plan, int every, const std::vector<int>& named) {
   std::vector<int> versions;
-  const CollectionPlan& collection = plan.collection;
   for (int v = plan.first_iteration + 1; v <= plan.iterations && plan.exchange; ++v) {
-    const bool due = collection.every > 0 && v % collection.every == 0;
-    const bool named = std::find(collection.versions.begin(), collection.versions.end(), v) !=
-                       collection.versions.end();
-    if (due || named) versions.push_back(v);
+    const bool due = every > 0 && v % every == 0;
+    if (due || std::find(named.begin(), named.end(), v) != named.end()) versions.push_back(v);
   }
   return versions;
+}
+
+}  // namespace
+
+std::vector<int> RequiredCollections(const Plan& plan) {
+  return MadeVersions(plan, plan.collection.every, plan.collection.versions);
+}
+
+std::vector<int> RequiredCheckpoints(const Plan& plan) {
+  return MadeVersions(plan, plan.checkpoint.every, plan.checkpoint.versions);
+}
+
+int RequiredParts(const Plan& plan, int worker) {
+  int parts = 0;
+  for (const StagePlan& stage : plan.stages) {
+    if (stage.owner.value == worker && stage.parameter_bytes > 0) ++parts;
+    if (worker == plan.workers - 1 && stage.buffer_bytes > 0) ++parts;
+  }
+  return parts;
 }
 
 std::string SymbolText(const Symbol& s) {
@@ -309,6 +328,9 @@ std::string SymbolText(const Symbol& s) {
     case Symbol::Of::kSum: return absl::StrCat("the sum of ", MicroBatches(s.first, s.end), stage);
     case Symbol::Of::kSquares: return absl::StrCat("the squares", iteration, stage);
     case Symbol::Of::kNorm: return absl::StrCat("the norm", iteration);
+    case Symbol::Of::kReceipt:
+      return absl::StrCat("the receipt of worker ", s.stage, " for ", s.end, " parts of version ",
+                          s.first);
     case Symbol::Of::kForwardDone:
       return absl::StrCat("the token of F", s.stage, " of micro-batch ", s.first);
     case Symbol::Of::kBackwardDone:

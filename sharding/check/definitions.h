@@ -71,6 +71,9 @@ bool IsOfDp(const Plan& plan, int iteration);
 // The versions that are evaluated, and those that are collected whole, ascending.
 std::vector<int> RequiredEvaluations(const Plan& plan);
 std::vector<int> RequiredCollections(const Plan& plan);
+// Those that are saved, ascending; and how many parts of each a worker writes.
+std::vector<int> RequiredCheckpoints(const Plan& plan);
+int RequiredParts(const Plan& plan, int worker);
 
 // --- symbols: what a block holds, in a run on symbols (CheckMeaning in verify.h) ----------------------
 //
@@ -94,6 +97,7 @@ struct Symbol {
     kSum,         // of the gradients of micro-batches `first` to `end` - 1
     kSquares,     // of iteration `first`
     kNorm,        // of iteration `first`
+    kReceipt,     // of worker `stage`, for `end` parts of version `first`
     kForwardDone,
     kBackwardDone  // of micro-batch `first`
   };

@@ -294,6 +294,8 @@ class SymbolicRun {
       case OpKind::kRelease: return Release();
       case OpKind::kSquares: return Squares();
       case OpKind::kNorm: return Norm();
+      case OpKind::kSave: return Save();
+      case OpKind::kCommit: return Commit();
     }
     return absl::OkStatus();
   }
@@ -497,6 +499,64 @@ class SymbolicRun {
     return absl::OkStatus();
   }
 
+  // What a run needs that begins with the version, and no more.
+  absl::Status Save() {
+    const int j = op_->stage.value, version = op_->iteration.value;
+    const StagePlan& stage = plan_.stages[j];
+    std::vector<Symbol> wanted;
+    if (op_->copy == Copy::kCollection) {
+      if (worker_ != plan_.workers - 1 || stage.buffer_bytes == 0)
+        return Wrong("saves no statistics");
+      wanted = {Snapshot(j, version)};
+    } else {
+      if (op_->copy != Copy::kNone || stage.owner.value != worker_)
+        return Wrong("is another owner's");
+      wanted = {Masters(j, Newest(j, version))};
+      const bool stale = Trains(j) && plan_.rule != Rule::kDp;
+      for (int t = version; t < version + 2 && stale && plan_.predict; ++t) {
+        if (!IsOfDp(plan_, t)) wanted.push_back({Of::kPrediction, j, t});
+      }
+      if (stale && !plan_.predict && !IsOfDp(plan_, version))
+        wanted.push_back(Theta(j, version - 1));
+      if (Trains(j)) wanted.push_back({Of::kState, j, version});
+    }
+    size_t at = 0;
+    for (const NumberedUse& use : op_->uses) {
+      if (use.role != Role::kSaved) continue;
+      if (at == wanted.size()) return Wrong("saves too much");
+      RZ_RETURN_IF_ERROR(Expect(Read(use.block), wanted[at++]));
+    }
+    if (at < wanted.size()) return Wrong(absl::StrCat("lacks ", SymbolText(wanted[at])));
+    const NumberedUse& receipt = *Find(Role::kReceipt);
+    Symbol before{Of::kReceipt, worker_, version, 0};
+    if (receipt.how == How::kReadWrite) {
+      before.end = Read(receipt.block).end;
+      RZ_RETURN_IF_ERROR(Expect(Read(receipt.block), before));
+    }
+    ++before.end;
+    Put(receipt, before);
+    return absl::OkStatus();
+  }
+
+  Symbol Receipt(int worker) const {
+    return {Of::kReceipt, worker, op_->iteration.value, RequiredParts(plan_, worker)};
+  }
+
+  absl::Status Commit() {
+    int worker = -1;
+    for (const NumberedUse& use : op_->uses) {
+      if (use.role != Role::kReceipt) continue;
+      do ++worker;
+      while (worker < plan_.workers && RequiredParts(plan_, worker) == 0);
+      RZ_RETURN_IF_ERROR(Expect(Read(use.block), Receipt(worker)));
+    }
+    while (++worker < plan_.workers) {
+      if (RequiredParts(plan_, worker) > 0) return Wrong(absl::StrCat("lacks worker ", worker));
+    }
+    ++commits_;
+    return ExpectReadIf(has_norm(), Role::kNorm, {Of::kNorm, -1, op_->iteration.value - 1});
+  }
+
   absl::Status Apply() {
     const int j = op_->stage.value;
     const int64_t m = MicroBatchOf(*op_, worker_);
@@ -666,6 +726,7 @@ class SymbolicRun {
         if (op_->copy == Copy::kGradient) return Expect(came, CompleteSum(j, t - 1));
         if (op_->copy == Copy::kState) return Expect(came, {Of::kState, j, t});
         return Wrong("brings neither a sum nor a state");
+      case Channel::kReceipts: return Expect(came, Receipt(op_->peer.value));
       case Channel::kNorms:
         if (op_->stage == kNoStage) return Expect(came, {Of::kNorm, -1, t});
         return Expect(came, {Of::kSquares, j, t});
@@ -752,6 +813,9 @@ class SymbolicRun {
     if (norms_ != (has_norm() ? (Replicated() ? plan_.workers : 1) * iterations : 0)) {
       return FailedPrecondition("norms are folded ", norms_, " times");
     }
+    if (commits_ != std::ssize(RequiredCheckpoints(plan_))) {
+      return FailedPrecondition("worker 0: there are ", commits_, " checkpoints");
+    }
     const int64_t wanted = iterations + static_cast<int64_t>(RequiredEvaluations(plan_).size());
     if (reports_ == wanted) return absl::OkStatus();
     return FailedPrecondition("worker 0: there are ", reports_, " reports, not ", wanted);
@@ -771,7 +835,7 @@ class SymbolicRun {
   std::map<BlockPlace, Iteration> used_;  // sums that were updated from, or taken
   LentUses::Waits before_;
   std::vector<int> done_;  // in order
-  int64_t squares_ = 0, norms_ = 0, reports_ = 0;
+  int64_t squares_ = 0, norms_ = 0, reports_ = 0, commits_ = 0;
 
   int at_ = 0;  // what is being done
   int worker_ = 0;

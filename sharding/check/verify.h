@@ -48,6 +48,7 @@ absl::Status Verify(const Plan& plan, std::vector<Program> programs);
 // - computing reads the versions of the update rule, and waits for the tokens of the stagger;
 // - every sum has each gradient once and in order, and every stage's updates follow each other;
 // - statistics, metrics, norms and what is collected are those of their micro-batches;
+// - what is saved is what a run needs that begins there, and each Commit has all receipts;
 // - a held copy is there from its first read to its last.
 // Errors of LinkedRing::Join, too. `order`: another order for each number; all mean the same.
 absl::Status CheckMeaning(const Plan& plan, std::span<const Program> programs, uint64_t order = 0);

@@ -164,6 +164,7 @@ int64_t BytesFor(const Plan& plan, const Instruction& op, const MemoryBlock& blo
     case BlockKind::kReport: return NumbersBytes(NumbersInFold(plan, metrics_count));
     case BlockKind::kSquares: return NumbersBytes(plan.stage(block.stage).trained_parameters);
     case BlockKind::kNorm: return NumbersBytes(1);
+    case BlockKind::kReceipt: return kReceiptBytes;
     default: return 0;
   }
 }
@@ -319,6 +320,7 @@ int64_t MessageBytes(const Plan& plan, const Op& message, int metrics_count) {
     case Channel::kNorms:
       return NumbersBytes(message.stage == kNoStage ? 1
                                                     : plan.stage(message.stage).trained_parameters);
+    case Channel::kReceipts: return kReceiptBytes;
     case Channel::kToken:
     case Channel::kReturn:
     case Channel::kReturnCopy:

@@ -87,6 +87,9 @@ absl::StatusOr<std::vector<OwnBlock>> BlockTable(const Plan& plan, WorkerId self
 // of ProgramWriter.
 absl::StatusOr<std::vector<std::pair<WorkerId, WorkerId>>> PayloadPairs(const Plan& plan);
 
+// What a worker says of what it has written (zero/checkpoint).
+inline constexpr int64_t kReceiptBytes = 64;
+
 // A message's payload.
 int64_t MessageBytes(const Plan& plan, const Op& message, int metrics_count);
 

@@ -9,13 +9,13 @@ namespace ringzero {
 namespace {
 
 constexpr std::array<const char*, kBlockKindCount> kBlockNames = {
-    "V", "MA", "P",  "O", "T",  "q", "nr", "K", "B", "S", "Z",  "G",  "bs",
-    "R", "SN", "ls", "M", "RP", "c", "L",  "C", "D", "H", "HP", "tk", "ck"};
+    "V",  "MA", "P", "O",  "T",  "q", "nr", "K", "B", "S", "Z",  "G",  "bs", "R",
+    "SN", "ls", "M", "RP", "RC", "c", "L",  "C", "D", "H", "HP", "tk", "ck"};
 constexpr std::array<const char*, 3> kHowNames = {"r", "w", "x"};
 constexpr std::array<const char*, kRoleCount> kRoleNames = {
-    "parameters", "gradient", "batch",   "statistics", "snapshot", "token",  "clock",
-    "losses",     "fold",     "sum",     "taken",      "squares",  "norm",   "state",
-    "before",     "made",     "masters", "prediction", "kept",     "source", "target"};
+    "parameters", "gradient",   "batch", "statistics", "snapshot", "token",  "clock",  "losses",
+    "fold",       "sum",        "taken", "squares",    "norm",     "state",  "before", "made",
+    "masters",    "prediction", "kept",  "saved",      "receipt",  "source", "target"};
 
 }  // namespace
 

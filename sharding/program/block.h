@@ -44,6 +44,7 @@ enum class BlockKind : uint8_t {
   kLosses,           // ls, ls.eval: of one micro-batch; index: its number mod 2
   kMetrics,          // M, M.eval: the fold of an iteration
   kReport,           // RP, RP.eval: the same, come to worker 0
+  kReceipt,          // RC: what this worker has written of a version
   // What is received.
   kCell,  // c.copy.s, c.channel.s: a name for what another worker lends; no bytes; index: number mod 2
   kLent,       // L.copy.s: a copy that the first worker of a host receives, and lends to the next
@@ -99,6 +100,8 @@ enum class Role : uint8_t {
   kMasters,     // its masters, where they are apart
   kPrediction,  // and what it predicts
   kKept,        // for a collection
+  kSaved,       // Save: what it writes to files
+  kReceipt,     // and what it says of them, for Commit
   kSource,      // of a Send; "w" where it gives back what was lent
   kTarget,      // of a Receive
 };

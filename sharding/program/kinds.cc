@@ -48,6 +48,8 @@ constexpr RoleRule kReleaseRoles[] = {{Role::kTarget, "w", 1, 1}};
 constexpr RoleRule kSquaresRoles[] = {
     {Role::kSum, "r", 1, 1}, {Role::kSquares, "w", 1, 1}, {Role::kTaken, "w", 0, 1}};
 constexpr RoleRule kNormRoles[] = {{Role::kSquares, "r", 0, kMany}, {Role::kNorm, "w", 1, 1}};
+constexpr RoleRule kSaveRoles[] = {{Role::kSaved, "r", 1, kMany}, {Role::kReceipt, "wx", 1, 1}};
+constexpr RoleRule kCommitRoles[] = {{Role::kReceipt, "r", 1, kMany}, {Role::kNorm, "r", 0, 1}};
 
 // In the order of OpKind.
 constexpr std::array<Kind, kOpKindCount> kKinds = {{
@@ -68,31 +70,33 @@ constexpr std::array<Kind, kOpKindCount> kKinds = {{
     {"Release", "stv", "", Track::kCopiesIn, Cost::kNone, kReleaseRoles},
     {"Squares", "st", "", Track::kSums, Cost::kAdd, kSquaresRoles},  // as much memory as an Add
     {"Norm", "t", "", Track::kSums, Cost::kNone, kNormRoles},
+    {"Save", "st", "c", Track::kDisk, Cost::kNone, kSaveRoles},
+    {"Commit", "t", "", Track::kDisk, Cost::kNone, kCommitRoles},
 }};
 
 struct ChannelFields {
   std::string_view fields, optional;
 };
 // In the order of Channel.
-constexpr std::array<ChannelFields, kChannelCount> kChannelFields = {
-    {{"", ""},
-     {"stlvc", ""},   // forward
-     {"stlvc", ""},   // backward
-     {"stlvc", ""},   // inject
-     {"stlvc", ""},   // evaluation
-     {"stl", ""},     // sum
-     {"st", "l"},     // retire
-     {"stl", ""},     // buffers
-     {"st", ""},      // snapshots
-     {"tl", "c"},     // metrics
-     {"t", "c"},      // reports
-     {"stlc", ""},    // token
-     {"stvc", ""},    // collection
-     {"stc", ""},     // states
-     {"st", ""},      // finished
-     {"t", "s"},      // norms
-     {"st", ""},      // return
-     {"stlc", ""}}};  // return_copy
+constexpr std::array<ChannelFields, kChannelCount> kChannelFields = {{{"", ""},
+                                                                      {"stlvc", ""},  // forward
+                                                                      {"stlvc", ""},  // backward
+                                                                      {"stlvc", ""},  // inject
+                                                                      {"stlvc", ""},  // evaluation
+                                                                      {"stl", ""},    // sum
+                                                                      {"st", "l"},    // retire
+                                                                      {"stl", ""},    // buffers
+                                                                      {"st", ""},     // snapshots
+                                                                      {"tl", "c"},    // metrics
+                                                                      {"t", "c"},     // reports
+                                                                      {"stlc", ""},   // token
+                                                                      {"stvc", ""},   // collection
+                                                                      {"stc", ""},    // states
+                                                                      {"st", ""},     // finished
+                                                                      {"t", "s"},     // norms
+                                                                      {"st", ""},     // return
+                                                                      {"stlc", ""},   // return_copy
+                                                                      {"t", ""}}};    // receipts
 
 bool Has(std::string_view letters, char letter) {
   return letters.find(letter) != std::string_view::npos;

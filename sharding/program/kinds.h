@@ -22,8 +22,8 @@ namespace ringzero {
 
 // What goes on at the same time on one worker. A track does one thing after the other; but in a
 // prediction sums and updates never wait for a thread.
-enum class Track : uint8_t { kCompute, kWaits, kCopiesIn, kCopiesOut, kSums, kUpdates };
-inline constexpr int kTrackCount = 6;
+enum class Track : uint8_t { kCompute, kWaits, kCopiesIn, kCopiesOut, kSums, kUpdates, kDisk };
+inline constexpr int kTrackCount = 7;
 
 // What an operation takes by a plan's costs.
 enum class Cost : uint8_t { kNone, kForward, kBackward, kAdd, kUpdate, kLap, kMessage };

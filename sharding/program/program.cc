@@ -76,7 +76,10 @@ class ProgramWriter::Impl {
     if (!closing) {
       Injections(t, part.lap);
       TrainingLap({self_, t, part.lap});
-      if (last) Updates(t);
+      if (last) {
+        Updates(t);
+        if (IsSaved(plan_, Version(t.value + 1))) SaveVersion(Version(t.value + 1));
+      }
     }
     if (!before && last) ShowVersion(t);
   }
@@ -318,7 +321,8 @@ class ProgramWriter::Impl {
     operands_.NextBatchStatistics(j);
     const Version made(m.iteration.value + 1);
     const bool last = self_.value == last_worker() && m.lap.value == plan_.laps - 1;
-    if (last && (IsEvaluated(plan_, made) || !CollectionsOf(plan_, made).empty())) {
+    const bool needed = IsEvaluated(plan_, made) || IsSaved(plan_, made);
+    if (last && (needed || !CollectionsOf(plan_, made).empty())) {
       Emit({.kind = OpKind::kSnapshot, .stage = j, .iteration = Iteration(made.value)},
            {Reading(Role::kStatistics, StatisticsOf(j)),
             Writing(Role::kSnapshot, operands_.Snapshot(j, made))});
@@ -496,6 +500,50 @@ class ProgramWriter::Impl {
     if (collected && plan_.stage(j).state_bytes > 0) {
       keep(Copy::kState, Reading(Role::kState, StateOf(j)));
     }
+  }
+
+  // What this worker writes of a version, one after the other; and, at worker 0, the end of it.
+  void SaveVersion(Version v) {
+    const MemoryBlock receipt{.kind = BlockKind::kReceipt};
+    const Iteration t(v.value);
+    bool first = true;
+    const auto save = [&](StageId j, Copy part, Uses uses) {
+      uses.push_back(std::exchange(first, false) ? Writing(Role::kReceipt, receipt)
+                                                 : Changing(Role::kReceipt, receipt));
+      Emit({.kind = OpKind::kSave, .copy = part, .stage = j, .iteration = t}, std::move(uses));
+    };
+    for (const StageId j : owned_) save(j, Copy::kNone, SavedUses(j, v));
+    for (const StageId j : stages_) {
+      if (self_.value != last_worker() || plan_.stage(j).buffer_bytes == 0) continue;
+      save(j, Copy::kCollection, {Reading(Role::kSaved, operands_.Snapshot(j, v))});
+    }
+    Op op{.channel = Channel::kReceipts, .iteration = t, .peer = WorkerId(0)};
+    if (self_.value > 0) {
+      if (!first) Send(op, receipt);
+      return;
+    }
+    Uses receipts;
+    if (!first) receipts.push_back(Reading(Role::kReceipt, receipt));
+    for (int w = 1; w < plan_.workers; ++w) {
+      if (!Saves(plan_, WorkerId(w))) continue;
+      op.peer = WorkerId(w);
+      const MemoryBlock slot = operands_.Slot(op.channel, op.peer);
+      Receive(op, slot);
+      receipts.push_back(Reading(Role::kReceipt, slot));
+    }
+    if (plan_.has_norm()) receipts.push_back(Reading(Role::kNorm, NormOf(v.value - 1)));
+    Emit({.kind = OpKind::kCommit, .iteration = t}, std::move(receipts));
+  }
+
+  Uses SavedUses(StageId j, Version v) const {
+    Uses uses;
+    for (const Version label : SavedVersions(plan_, j, v)) {
+      const bool newest = label == VersionAfter(plan_, j, v.value);
+      uses.push_back(Reading(
+          Role::kSaved, newest ? MastersBlock(plan_, j, label) : VersionBlock(plan_, j, label)));
+    }
+    if (plan_.stage(j).sum_bytes > 0) uses.push_back(Reading(Role::kSaved, StateOf(j)));
+    return uses;
   }
 
   Uses UpdateUses(Iteration t, StageId j) const {

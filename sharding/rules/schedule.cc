@@ -143,6 +143,11 @@ std::vector<Version> FirstVersions(const Plan& plan, StageId j) {
   return versions;
 }
 
+std::vector<Version> SavedVersions(Plan plan, StageId j, Version v) {
+  plan.first_iteration = v.value;
+  return FirstVersions(plan, j);
+}
+
 std::vector<Version> OverwrittenVersions(const Plan& plan, Iteration t) {
   std::vector<Version> versions = {Version(plan.updates_in_place() ? t.value : t.value - 1)};
   if (plan.predict) versions.push_back(Prediction(t.value));
@@ -151,7 +156,7 @@ std::vector<Version> OverwrittenVersions(const Plan& plan, Iteration t) {
 
 bool IsPredicted(const Plan& plan, StageId j) {
   // Of all workers 0 has the least time.
-  const bool stale = !ReadsFresh(plan, WorkerId(0), j);
+  const bool stale = plan.checkpoint.any() || !ReadsFresh(plan, WorkerId(0), j);
   return plan.predict && plan.exchange && plan.stage(j).sum_bytes > 0 && stale;
 }
 
@@ -252,6 +257,20 @@ bool IsCollected(const Plan& plan, Version v) {
   const CollectionPlan& collection = plan.collection;
   if (collection.every > 0 && v.value % collection.every == 0) return true;
   return std::binary_search(collection.versions.begin(), collection.versions.end(), v.value);
+}
+
+bool IsSaved(const Plan& plan, Version v) {
+  if (!plan.exchange || v.value <= plan.first_iteration || v.value > plan.iterations) return false;
+  const CheckpointPlan& checkpoint = plan.checkpoint;
+  if (checkpoint.every > 0 && v.value % checkpoint.every == 0) return true;
+  return std::binary_search(checkpoint.versions.begin(), checkpoint.versions.end(), v.value);
+}
+
+bool Saves(const Plan& plan, WorkerId w) {
+  const bool last = w.value == plan.workers - 1;
+  return std::ranges::any_of(plan.stages, [&](const StagePlan& stage) {
+    return (stage.owner == w && stage.parameter_bytes > 0) || (last && stage.buffer_bytes > 0);
+  });
 }
 
 std::optional<MicroBatch> FollowingLap(const Plan& plan, const MicroBatch& m) {
@@ -466,6 +485,7 @@ Plan ShortenedPlan(const Plan& plan) {
     shortened.collection.every = 1;
     shortened.collection.versions.clear();
   }
+  if (plan.checkpoint.any()) shortened.checkpoint = {.every = 1};
   if (plan.evaluation.every > 0) {
     // How closely evaluations follow each other, and the last one the one before it, is kept up to 2.
     shortened.evaluation.every = std::min(plan.evaluation.every, 2);

@@ -79,7 +79,10 @@ std::vector<Version> FirstVersions(const Plan& plan, StageId j);
 // with plan.predict that of the prediction of θ_t, too.
 std::vector<Version> OverwrittenVersions(const Plan& plan, Iteration t);
 
-// Whether anybody reads predictions of stage j.
+// The labels that a checkpoint of version v has of stage j: those with which a run begins there.
+std::vector<Version> SavedVersions(Plan plan, StageId j, Version v);
+
+// Whether anybody reads predictions of stage j, or may after it was saved.
 bool IsPredicted(const Plan& plan, StageId j);
 // Whether update t makes the prediction that iteration t + 2 reads: a warm-up reads none.
 bool MakesPrediction(const Plan& plan, StageId j, Iteration t);
@@ -123,6 +126,12 @@ bool IsEvaluated(const Plan& plan, Version v);
 
 // Whether plan.collection.worker is shown version v whole: only versions that the run has made.
 bool IsCollected(const Plan& plan, Version v);
+
+// Whether version v is saved: only versions that the run has made.
+bool IsSaved(const Plan& plan, Version v);
+// Whether worker w writes anything of a version that is saved: stages that it owns, or, the last worker,
+// running statistics.
+bool Saves(const Plan& plan, WorkerId w);
 
 // What one worker is shown of a version, stage by stage and part by part.
 struct Collection {

@@ -8,8 +8,8 @@ namespace ringzero {
 namespace {
 
 constexpr std::array<const char*, 4> kEventKindNames = {"begin", "end", "wait", "waited"};
-constexpr std::array<const char*, kTrackCount> kTrackNames = {"compute",    "waits", "copies in",
-                                                              "copies out", "sums",  "updates"};
+constexpr std::array<const char*, kTrackCount> kTrackNames = {
+    "compute", "waits", "copies in", "copies out", "sums", "updates", "disk"};
 constexpr std::array<const char*, kWaitCauseCount> kCauseNames = {"parameters", "gradient sums",
                                                                   "update", "token", "other"};
 constexpr int kCopyCount = static_cast<int>(Copy::kState) + 1;

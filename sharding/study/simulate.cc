@@ -27,11 +27,12 @@
 namespace ringzero {
 namespace {
 
-// From θ_0 on, without a warm-up, evaluations and collections: what most iterations of a run are.
+// From θ_0 on, without a warm-up, evaluations, collections and checkpoints: what most iterations of a run are.
 Plan RuleAlone(Plan plan) {
   plan.first_iteration = plan.warmup_updates = 0;
   plan.evaluation = {};
   plan.collection = {};
+  plan.checkpoint = {};
   return plan;
 }
 
@@ -63,6 +64,7 @@ int64_t BytesOf(const Plan& plan, const Op& message) {
     case Channel::kMetrics:
     case Channel::kReports:
     case Channel::kNorms:
+    case Channel::kReceipts:
     case Channel::kToken:
     case Channel::kReturn:
     case Channel::kReturnCopy: return 0;

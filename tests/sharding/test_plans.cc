@@ -38,6 +38,7 @@ PlanShape Shape(const std::string& words) {
       {"evaluate", &PlanShape::evaluate_every},
       {"evaluation_laps", &PlanShape::evaluation_laps},
       {"collect", &PlanShape::collect_every},
+      {"save", &PlanShape::save_every},
       {"collector", &PlanShape::collector},
       {"retain", &PlanShape::retain},
       {"pending", &PlanShape::pending},
@@ -112,6 +113,7 @@ Plan MakeTestPlan(const PlanShape& shape) {
   plan.evaluation = {.every = shape.evaluate_every,
                      .laps = shape.evaluation_laps,
                      .versions = shape.evaluate_versions};
+  plan.checkpoint.every = shape.save_every;
   plan.collection = {.every = shape.collect_every,
                      .versions = shape.collect_versions,
                      .worker = WorkerId(shape.collector),
@@ -202,6 +204,7 @@ PlanShape RandomShapes::Next() {
   }
   shape.requests = Chance(4);
   shape.parameters_only = Chance(3);
+  if (Chance(3)) shape.save_every = Draw(1, 2);
   if (Chance(6)) shape.evaluate_versions = {Draw(1, shape.iterations)};
   return shape;
 }

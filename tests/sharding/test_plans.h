@@ -39,7 +39,8 @@ struct PlanShape {
   int collect_every = 0;
   std::vector<int> collect_versions = {};
   int collector = 0;
-  bool parameters_only = false;             // of what is collected
+  bool parameters_only = false;  // of what is collected
+  int save_every = 0;
   bool requests = false;                    // collections on request, too
   std::vector<int> evaluate_versions = {};  // besides those of evaluate_every
   bool statistics = false;                  // every stage but the first has running statistics

@@ -1,6 +1,8 @@
 // The toy model on the ring and in one loop.
 #include "tests/zero/toy_ring.h"
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstring>
 #include <deque>
@@ -296,6 +298,7 @@ Plan ToyPlan(const ToyOptions& options) {
             .skip_overflows = options.precision.skip_overflows,
             .evaluation = options.evaluation,
             .collection = options.collection,
+            .checkpoint = options.checkpoint,
             .requests = !options.requests.empty(),
             .samples = options.samples,
             .hosts = options.hosts};
@@ -361,6 +364,75 @@ ToyState FirstState(const ToyOptions& options) {
   return first;
 }
 
+// Copies what is saved, a moment later, in a thread of its own: were it overwritten meanwhile, the test
+// would see it.
+class CopyingSaver : public Saver {
+ public:
+  CopyingSaver(const ToyOptions& options, std::mutex& mutex, ToyResult& result)
+      : options_(options), layouts_(ToyLayouts(options)), mutex_(mutex), result_(result) {}
+  ~CopyingSaver() override {
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  void Save(const SavedPart& part, std::span<std::byte> receipt, Done done) override {
+    Later([this, part, receipt, done = std::move(done)] {
+      {
+        const std::lock_guard lock(mutex_);
+        Copy(part, result_.saving[part.version.value].stages[part.stage.value]);
+      }
+      receipt[0] = std::byte(static_cast<int>(receipt[0]) + 1);
+      done();
+    });
+  }
+  void Commit(Version v, const SavedScalars& scalars,
+              const std::vector<std::span<const std::byte>>& receipts, Done done) override {
+    Later([this, v, scalars, receipts, done = std::move(done)] {
+      {
+        const std::lock_guard lock(mutex_);
+        ToySaved& saved = result_.saved[v.value] = result_.saving[v.value];
+        saved.scalars = scalars;
+        for (const auto& receipt : receipts) saved.parts += static_cast<int>(receipt[0]);
+      }
+      done();
+    });
+  }
+
+ private:
+  void Later(std::function<void()> work) {
+    threads_.emplace_back([work = std::move(work), delay = ++calls_ % 3] {
+      std::this_thread::sleep_for(std::chrono::microseconds(400 * delay));
+      work();
+    });
+  }
+  void Copy(const SavedPart& part, ToySaved::Stage& to) const {
+    const StageLayout& layout = layouts_[part.stage.value];
+    const auto bytes = [](const std::byte* from, int64_t count) {
+      return from == nullptr ? std::vector<std::byte>()
+                             : std::vector<std::byte>(from, from + count);
+    };
+    if (part.statistics != nullptr) {
+      to.statistics = bytes(part.statistics, layout.statistics_bytes);
+      return;
+    }
+    to.masters =
+        bytes(part.masters, layout.master_bytes > 0 ? layout.master_bytes : layout.parameter_bytes);
+    for (const auto& [label, values] : part.others) {
+      to.others[label] = bytes(values, layout.parameter_bytes);
+    }
+    if (part.optimizer == nullptr) return;
+    const StateLayout state = StateLayout::Make(options_.optimizer, layout);
+    to.state.resize(static_cast<size_t>(state.bytes));
+    CopyState(state, *part.optimizer, to.state.data());
+  }
+
+  const ToyOptions& options_;
+  const std::vector<StageLayout> layouts_;
+  std::mutex& mutex_;
+  ToyResult& result_;
+  int calls_ = 0;
+  std::vector<std::thread> threads_;
+};
+
 // What an engine begins with. `first` outlives it.
 void SetBeginning(const ToyOptions& options, const ToyState& first, EngineOptions& engine) {
   engine.initialize = [&first](StageId j, std::byte* masters) {
@@ -390,6 +462,57 @@ void SetBeginning(const ToyOptions& options, const ToyState& first, EngineOption
 }
 
 }  // namespace
+
+void ExpectSaved(const ToyOptions& options, const std::map<int, ToySaved>& saved) {
+  const Plan plan = ToyPlan(options);
+  int wanted = 0;
+  for (int v = 1; v <= options.iterations; ++v) wanted += IsSaved(plan, Version(v));
+  EXPECT_EQ(static_cast<int>(saved.size()), wanted);
+  for (const auto& [v, found] : saved) {
+    ToyOptions later = options;
+    later.first_iteration = v;
+    later.iterations = std::max(options.iterations, v + 1);
+    ToyState state;
+    RunToyReference(later, &state);
+    EngineOptions begins;
+    SetBeginning(later, state, begins);
+    const auto same = [&](const std::vector<std::byte>& there, size_t bytes, auto fill) {
+      std::vector<std::byte> here(std::max(there.size(), bytes));
+      EXPECT_TRUE(fill(here.data()).ok());
+      return there.size() >= bytes && std::equal(here.begin(), here.begin() + bytes, there.begin());
+    };
+    const auto width = static_cast<size_t>(options.width);
+    const size_t values = width * SizeOf(options.precision.wire());
+    for (int j = 0; j < options.stages; ++j) {
+      const StageId stage(j);
+      const std::string where = absl::StrCat("version ", v, ", stage ", j);
+      const ToySaved::Stage& part = found.stages.at(j);
+      EXPECT_TRUE(same(part.masters, width * sizeof(float), [&](std::byte* to) {
+        return begins.initialize(stage, to);
+      })) << where;
+      EXPECT_TRUE(same(part.statistics, sizeof(float), [&](std::byte* to) {
+        return begins.initialize_statistics(stage, to);
+      })) << where;
+      const bool trains = plan.stages[j].sum_bytes > 0;
+      EXPECT_EQ(part.others.size(), SavedVersions(plan, stage, Version(v)).size() - 1) << where;
+      for (const auto& [label, there] : part.others) {
+        EXPECT_TRUE(same(there, values,
+                         [&, named = label](std::byte* to) {
+                           return begins.beginning.version(stage, named, to);
+                         }))
+            << where << ", " << LabelText(label);
+      }
+      const size_t state_bytes = trains ? state.optimizer[j].size() : 0;
+      EXPECT_TRUE(same(part.state, state_bytes, [&](std::byte* to) {
+        return trains ? begins.beginning.state(stage, to) : absl::OkStatus();
+      })) << where;
+    }
+    if (plan.has_norm()) EXPECT_EQ(found.scalars.norm, state.norm) << "version " << v;
+    EXPECT_EQ(found.scalars.loss_scale.has_value(), plan.skips());
+    if (plan.skips()) EXPECT_EQ(*found.scalars.loss_scale, state.loss_scale) << "version " << v;
+    EXPECT_EQ(found.parts, 2 * options.stages) << "a receipt for each part of version " << v;
+  }
+}
 
 absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransports& transports) {
   Plan plan = ToyPlan(options);
@@ -427,6 +550,9 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
     engine_options.wait_timeout = std::chrono::seconds(20);
     engine_options.recorder.capacity = options.recorder_events;
     SetBeginning(options, first, engine_options);
+    if (plan.checkpoint.any()) {
+      engine_options.saver = std::make_unique<CopyingSaver>(options, mutex, result);
+    }
     engine_options.on_report = [&](Iteration, LapTask::Kind kind, const std::vector<double>& sums) {
       std::lock_guard lock(mutex);
       (kind == LapTask::Kind::kTrain ? result.losses : result.evaluations).push_back(sums[0]);

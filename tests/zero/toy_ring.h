@@ -9,6 +9,7 @@
 #define RINGZERO_TESTS_ZERO_TOY_RING_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,7 @@ struct ToyOptions {
   bool tied = false;      // stage 0's values are read by the last stage, too
   EvaluationPlan evaluation;
   CollectionPlan collection;
+  CheckpointPlan checkpoint;
   std::vector<ToyRequest> requests;
   SamplePlan samples;
   OptimizerOptions optimizer;
@@ -63,6 +65,17 @@ struct ToyOptions {
   int width = 5;
   size_t recorder_events = kFlightEvents;  // of each ring of a worker's flight recorder
   std::string trace_folder;                // where every worker streams its events; empty: nowhere
+};
+
+// A version as its owners have saved it.
+struct ToySaved {
+  struct Stage {
+    std::vector<std::byte> masters, state, statistics;
+    std::map<Version, std::vector<std::byte>> others;  // by label
+  };
+  std::map<int, Stage> stages;
+  SavedScalars scalars;
+  int parts = 0;  // that the receipts tell of
 };
 
 struct ToyResult {
@@ -80,9 +93,10 @@ struct ToyResult {
   std::vector<float> collected;
   int64_t parameter_bytes_sent = 0;  // whole ring, training copies
   int64_t sum_bytes_sent = 0;
-  std::vector<MemoryBytes> memory;    // by worker: what its engine had allocated
-  std::vector<int64_t> operations;    // by worker: known at once, at their most
-  std::vector<FlightRecord> flights;  // by worker, after Finish
+  std::map<int, ToySaved> saving, saved;  // by version; once it was committed
+  std::vector<MemoryBytes> memory;        // by worker: what its engine had allocated
+  std::vector<int64_t> operations;        // by worker: known at once, at their most
+  std::vector<FlightRecord> flights;      // by worker, after Finish
   bool operator==(const ToyResult& other) const {
     return losses == other.losses && evaluations == other.evaluations &&
            parameters == other.parameters && statistics == other.statistics &&
@@ -105,6 +119,10 @@ struct ToyState {
   double norm = 0;  // of iteration t - 1
   LossScale::History loss_scale;
 };
+
+// Fails the test, naming stage and label, unless every version that the plan saves was committed, and is
+// what the reference has at the beginning of that iteration.
+void ExpectSaved(const ToyOptions& options, const std::map<int, ToySaved>& saved);
 
 // One thread per worker over the given transports. A run that does not begin with iteration 0 begins
 // with what the reference has there.

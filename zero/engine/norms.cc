@@ -99,7 +99,18 @@ absl::Status Norms::Fold(const Instruction& op) {
 absl::Status Norms::NoteNorm(Iteration t, double norm) {
   norms_.erase(norms_.begin(), norms_.lower_bound(t.value - kIterationsKept));
   norms_[t.value] = norm;
-  return plan().skips() ? scale_.Note(t.value, !std::isfinite(norm)) : absl::OkStatus();
+  if (!plan().skips()) return absl::OkStatus();
+  RZ_RETURN_IF_ERROR(scale_.Note(t.value, !std::isfinite(norm)));
+  histories_.erase(histories_.begin(), histories_.lower_bound(t.value - kIterationsKept));
+  histories_[t.value] = scale_.history();
+  return absl::OkStatus();
+}
+
+SavedScalars Norms::ScalarsBefore(Iteration t) const {
+  SavedScalars scalars;
+  if (plan().has_norm()) scalars.norm = norms_.at(t.value - 1);
+  if (plan().skips()) scalars.loss_scale = histories_.at(t.value - 1);
+  return scalars;
 }
 
 absl::Status Norms::Keep(const Instruction& op) {

@@ -58,6 +58,8 @@ class Norms {
   double ScaleOf(Iteration t) const;
   // From a sum to the averaged gradient of the loss itself.
   double SumDivisor(Iteration t) const;
+  // Of the run before iteration t, whose norm is known, and which is not long past.
+  SavedScalars ScalarsBefore(Iteration t) const;
   int skipped() const { return scale_.skipped(); }
   double scale_now() const { return scale_.now(); }
 
@@ -89,6 +91,7 @@ class Norms {
   const OwnedStages& owned_;
   std::map<std::pair<int, int>, std::vector<double>> squares_;  // (iteration, stage): undivided
   std::map<int, double> norms_;                                 // by iteration: global ones
+  std::map<int, LossScale::History> histories_;                 // by the iteration noted last
   std::map<int, std::vector<double>> told_;  // worker 0: by worker, of the last iterations
   std::map<int, double> last_squares_;       // by iteration, from Gather on
   LossScale scale_;                          // where overflows are not skipped it is told nothing

@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "sharding/label.h"
+#include "sharding/memory/block_table.h"
 #include "sharding/program/operands.h"
 #include "sharding/rules/schedule.h"
 #include "zero/engine_options.h"
@@ -230,6 +231,56 @@ void Updates::StartKeep(int64_t number) {
     }
     return absl::OkStatus();
   });
+}
+
+Saver::Done Updates::Ends(int64_t number) {
+  return [this, number] {
+    Executor& executor = parts_.executor;
+    const Executor::Lock lock = executor.Hold();
+    if (!executor.guarded().error.ok()) return;
+    executor.recorder().Record(Writer::kMessages, {EventKind::kEnd, executor.OpOf(number)});
+    executor.Complete(number);
+  };
+}
+
+void Updates::StartSave(int64_t number) {
+  const Instruction op = parts_.executor.OpOf(number);
+  const EngineOptions& options = parts_.executor.options();
+  SavedPart part{.stage = op.stage, .version = Version(op.iteration.value)};
+  std::span<std::byte> receipt;
+  const std::vector<Version> labels = SavedVersions(options.plan, op.stage, part.version);
+  for (const Use& use : op.uses) {
+    if (use.block.kind == BlockKind::kState) {  // of an optimizer that may have none
+      part.optimizer = &parts_.owned.optimizer(op.stage);
+      continue;
+    }
+    const std::byte* const memory = parts_.blocks.Read(use.block);
+    if (use.role == Role::kReceipt) {
+      receipt = {parts_.blocks.Write(use.block), static_cast<size_t>(kReceiptBytes)};
+      if (use.how == How::kWrite) std::ranges::fill(receipt, std::byte{0});
+    } else if (op.copy == Copy::kCollection) {
+      part.statistics = memory;
+    } else if (part.masters == nullptr) {
+      part.masters = memory;
+    } else {
+      part.others.push_back({labels.at(1 + part.others.size()), memory});
+    }
+  }
+  parts_.executor.recorder().Record(Writer::kMessages, {EventKind::kBegin, op});
+  options.saver->Save(part, receipt, Ends(number));
+}
+
+void Updates::StartCommit(int64_t number) {
+  const Instruction op = parts_.executor.OpOf(number);
+  std::vector<std::span<const std::byte>> receipts;
+  for (const Use& use : op.uses) {
+    if (use.role != Role::kReceipt) continue;
+    receipts.push_back({parts_.blocks.Read(use.block), static_cast<size_t>(kReceiptBytes)});
+  }
+  parts_.executor.recorder().Record(Writer::kMessages, {EventKind::kBegin, op});
+  parts_.executor.options().saver->Commit(Version(op.iteration.value),
+                                          parts_.norms.ScalarsBefore(op.iteration), receipts,
+                                          Ends(number));
 }
 
 }  // namespace ringzero

@@ -124,8 +124,12 @@ class Updates {
 
   void Start(int64_t op);
   void StartKeep(int64_t op);
+  void StartSave(int64_t op);
+  void StartCommit(int64_t op);
 
  private:
+  // What ends a save.
+  Saver::Done Ends(int64_t number);
   const Parts parts_;
 };
 
