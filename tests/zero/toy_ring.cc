@@ -507,9 +507,9 @@ void ExpectSaved(const ToyOptions& options, const std::map<int, ToySaved>& saved
         return trains ? begins.beginning.state(stage, to) : absl::OkStatus();
       })) << where;
     }
-    if (plan.has_norm()) EXPECT_EQ(found.scalars.norm, state.norm) << "version " << v;
-    EXPECT_EQ(found.scalars.loss_scale.has_value(), plan.skips());
-    if (plan.skips()) EXPECT_EQ(*found.scalars.loss_scale, state.loss_scale) << "version " << v;
+    EXPECT_EQ(found.scalars.norm, plan.has_norm() ? state.norm : 0) << "version " << v;
+    const auto scale = plan.skips() ? std::optional(state.loss_scale) : std::nullopt;
+    EXPECT_TRUE(found.scalars.loss_scale == scale) << "version " << v;
     EXPECT_EQ(found.parts, 2 * options.stages) << "a receipt for each part of version " << v;
   }
 }
