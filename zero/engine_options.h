@@ -52,7 +52,7 @@ struct Beginning {
   std::function<absl::Status(StageId, std::byte* state)> state;
   // Fills what iteration f reads besides θ_f, as it travels: θ_{f-1}, or the predictions p_f and
   // p_{f+1} (FirstVersions in sharding/rules/schedule.h). A rule or a warm-up without either never
-  // calls it.
+  // calls it. NotFound: there is none, and θ_f is read in its place, as in a run that begins with it.
   std::function<absl::Status(StageId, Version label, std::byte* values)> version;
   double norm = 0;  // the gradient norm of iteration f - 1: Clipping::kPrevious clips by it
   std::optional<LossScale::History> loss_scale;  // where overflows are skipped

@@ -98,12 +98,14 @@ Plan WithoutStages(const PlanRequest& request) {
             .retain = request.retain,
             .exchange = request.exchange,
             .iterations = request.iterations,
+            .first_iteration = request.first_iteration,
             .warmup_updates = request.warmup_updates,
             .strict = request.strict,
             .clipping = request.clipping,
             .skip_overflows = request.precision.skip_overflows,
             .evaluation = request.evaluation,
             .collection = request.collection,
+            .checkpoint = request.checkpoint,
             .requests = request.requests,
             .hosts = request.lends ? request.hosts : std::vector<int>()};
   if (request.epoch_samples != 0) {

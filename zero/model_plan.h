@@ -71,7 +71,9 @@ struct PlanRequest {
   int iterations = 1;
   EvaluationPlan evaluation;
   CollectionPlan collection;
-  bool requests = false;           // as in Plan
+  int first_iteration = 0;  // as in Plan, as the next two
+  CheckpointPlan checkpoint;
+  bool requests = false;
   std::optional<PlanProof> proof;  // of an equal plan, which then need not be verified again
   OptimizerOptions optimizer;  // for the size of its states: what is collected, what a step takes
   Precision precision;         // parameters travel in the type that computes

@@ -142,7 +142,16 @@ class Table {
     Text("train", "--again", "FOLDER", line_.again,
          "in place of CONFIG: run again what --metrics FOLDER has kept");
     Text("train", "--summary", "FILE", line_.summary, "write the run's numbers as JSON");
-    Text("train", "--init", "FILE", line_.init, "take initial parameters from a safetensors file");
+    app_.get_subcommand("train")
+        ->add_option_function<std::string>(
+            "--resume", [this](const std::string& path) { line_.resume = path; },
+            "go on from the newest checkpoint, or from that of PATH (after CONFIG)")
+        ->type_name("[PATH]")
+        ->expected(0, 1);
+    Flag("train", "--new-batch", line_.new_batch,
+         "resume, although an update has another number of micro-batches");
+    Text("train", "--init", "PATH", line_.init,
+         "take initial parameters from safetensors: a file, an index, or a folder with one");
     Text("train", "--dump-parameters", "FILE", line_.dump_parameters,
          "write the trained parameters as safetensors");
     Text("train", "--flight", "FOLDER", line_.flight, "where flight records go (ringzero-flight)");
@@ -202,12 +211,6 @@ std::vector<std::string> OptionNames(const CLI::App& command) {
 }
 
 absl::Status UnknownOption(Table& table, const std::string& command, const std::string& name) {
-  if (name == "--resume" || name == "--save") {
-    return absl::UnimplementedError(
-        absl::StrCat(name,
-                     ": checkpoints are not built yet; --dump-parameters and --init write "
-                     "and read parameters alone"));
-  }
   std::vector<std::string> all;
   for (const CLI::App* other : table.commands()) {
     for (std::string& known : OptionNames(*other)) all.push_back(std::move(known));

@@ -41,6 +41,8 @@ struct CommandLine {
   // train; empty: not asked for
   std::string again;  // folder of an earlier run; `config` is the file left there
   std::string summary;
+  std::optional<std::string> resume;  // a checkpoint's folder; empty: the newest
+  bool new_batch = false;
   std::string init;
   std::string dump_parameters;
   std::string flight = "ringzero-flight";  // folder

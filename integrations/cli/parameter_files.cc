@@ -51,20 +51,23 @@ absl::Status Mismatch(const std::string& path, const std::string& tensor,
 
 using WantedTensors = std::map<std::string, TensorSpec>;
 
-absl::Status CheckInitFile(const std::string& path, const SafetensorsReader& reader,
+absl::Status CheckInitFile(const std::string& path, const TensorFiles& files,
                            const WantedTensors& all) {
-  for (const SafetensorsReader::Entry& entry : reader.entries()) {
-    if (all.contains(entry.spec.name)) continue;
-    const auto name = [](std::string* to, const auto& known) { to->append(known.first); };
+  for (const auto& [known, place] : files.tensors()) {
+    if (all.contains(known)) continue;
+    const auto name = [](std::string* to, const auto& each) { to->append(each.first); };
     const std::string names = absl::StrJoin(all, "|", name);
-    const absl::string_view nearest = NearestChoice(names, entry.spec.name);
-    return Mismatch(path, entry.spec.name,
+    const absl::string_view nearest = NearestChoice(names, known);
+    return Mismatch(path, known,
                     absl::StrCat("the model has no such parameter",
                                  nearest.empty() ? "" : "; the nearest is ", nearest));
   }
   for (const auto& [name, spec] : all) {
-    const SafetensorsReader::Entry* entry = reader.Find(name);
-    if (entry == nullptr) return Mismatch(path, name, "missing; the model has it");
+    const auto found_at = files.tensors().find(name);
+    if (found_at == files.tensors().end()) {
+      return Mismatch(path, name, "missing; the model has it");
+    }
+    const SafetensorsReader::Entry* entry = found_at->second.entry;
     if (entry->spec.shape != spec.shape) {
       return Mismatch(path, name,
                       absl::StrCat("wanted the shape ", Shape(spec.shape), ", found ",
@@ -84,27 +87,31 @@ absl::Status CheckInitFile(const std::string& path, const SafetensorsReader& rea
 }  // namespace
 
 absl::StatusOr<Preset> OpenInitFile(const std::string& path, const ModelDescription& model) {
+  RZ_ASSIGN_OR_RETURN(TensorFiles files, TensorFiles::Open(path));
+  return PresetOf(path, std::move(files), model);
+}
+
+absl::StatusOr<Preset> PresetOf(const std::string& path, TensorFiles files,
+                                const ModelDescription& model) {
   WantedTensors wanted;
   for (const LayerDescription& layer : model.layers) {
     for (const ParameterSpec& p : layer.parameters) wanted[p.name] = SpecOf(p);
     for (const StatisticSpec& s : layer.statistics) wanted[s.name] = SpecOf(s);
   }
-  RZ_ASSIGN_OR_RETURN(std::unique_ptr<SafetensorsReader> opened, SafetensorsReader::Open(path));
-  RZ_RETURN_IF_ERROR(CheckInitFile(path, *opened, wanted));
-  // The copies of this function share the reader.
-  return [wanted, reader = std::shared_ptr<SafetensorsReader>(std::move(opened))](
-             const std::string& name, std::vector<float>& values) -> absl::StatusOr<bool> {
+  RZ_RETURN_IF_ERROR(CheckInitFile(path, files, wanted));
+  return [wanted, files = std::move(files)](const std::string& name,
+                                            std::vector<float>& values) -> absl::StatusOr<bool> {
     const auto found = wanted.find(name);
     if (found == wanted.end()) return false;
     const TensorSpec& spec = found->second;
     if (spec.type == TensorType::kI64) {
       int64_t count = 0;
-      RZ_RETURN_IF_ERROR(reader->Read(name, spec.shape, std::span(&count, 1)));
+      RZ_RETURN_IF_ERROR(files.Read(name, spec.shape, std::span(&count, 1)));
       values = {static_cast<float>(count)};
       return true;
     }
     values.resize(NumelOf(spec));
-    RZ_RETURN_IF_ERROR(reader->Read(name, spec.shape, std::span<float>(values)));
+    RZ_RETURN_IF_ERROR(files.Read(name, spec.shape, std::span<float>(values)));
     return true;
   };
 }

@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "base/crypto.h"
 #include "integrations/data/safetensors.h"
+#include "integrations/data/tensor_files.h"
 #include "integrations/torch/ring_model.h"
 #include "zero/layout.h"
 #include "zero/model_plan.h"
@@ -28,10 +29,13 @@ namespace ringzero {
 // Fills in the initial values of the parameter or statistic `name`; false: the model has no `name`.
 using Preset =
     std::function<absl::StatusOr<bool>(const std::string& name, std::vector<float>& values)>;
-// For RingModelOptions::preset: initial values from a file. Thread-safe. InvalidArgument or
-// NotFound, naming file and tensor, unless the file has exactly the model's parameters and running
+// For RingModelOptions::preset: initial values from files (TensorFiles::Open). Thread-safe. InvalidArgument or
+// NotFound, naming file and tensor, unless they have exactly the model's parameters and running
 // statistics, with their shapes (counts: int64, the rest floating-point).
 absl::StatusOr<Preset> OpenInitFile(const std::string& path, const ModelDescription& model);
+// The same from files that are open. `path` names them in errors.
+absl::StatusOr<Preset> PresetOf(const std::string& path, TensorFiles files,
+                                const ModelDescription& model);
 
 // Bytes of all values in the file of ParameterCollector; its header is not counted.
 uint64_t DumpBytes(const std::vector<StageLayout>& layouts);

@@ -319,6 +319,7 @@ absl::StatusOr<PlannedRun> PlanRun(const RunInput& input, const PlanFunction& pl
   const std::vector<LayerDescription> counted = run.model.layers;
   PlanRequest request = PlanRequestOf(config, input.length);
   request.proof = input.proof;
+  if (input.resumed != nullptr) request.first_iteration = input.resumed->state().version.value;
   if (input.chosen.has_value()) request = WithRule(std::move(request), *input.chosen);
   if (input.stage_per_layer) {
     request.stages = static_cast<int>(counted.size());
@@ -441,6 +442,7 @@ Config ConfigOfProfile(Config config) {
   cyclic.retain = cyclic.window = 0;
   cyclic.exchange = true;
   cyclic.inject = {};
+  cyclic.checkpoint.folder.clear();
   return config;
 }
 

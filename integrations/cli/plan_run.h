@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "integrations/checkpoint/checkpoint.h"
 #include "integrations/cli/provenance.h"
 #include "integrations/data/dataset.h"
 #include "integrations/torch/models/configured_run.h"
@@ -37,10 +38,12 @@ struct RunInput {
   Config config;
   std::shared_ptr<const Dataset> data;
   RunLength length;
-  std::vector<std::string> hosts;  // of each worker; empty: one host
-  bool stage_per_layer = false;    // in place of the configuration's stages
-  std::optional<PlanProof> proof;  // by the process that planned first
-  std::optional<Rule> chosen;      // the rule of that process' plan: "auto" chooses once
+  std::vector<std::string> hosts;             // of each worker; empty: one host
+  bool stage_per_layer = false;               // in place of the configuration's stages
+  std::optional<PlanProof> proof;             // by the process that planned first
+  std::optional<Rule> chosen;                 // the rule of that process' plan: "auto" chooses once
+  std::shared_ptr<const Checkpoint> resumed;  // goes on from there; null: from the beginning
+  std::shared_ptr<const CheckpointLock> lock;  // of the folder of checkpoints
 };
 
 // Opens the data and checks that the model fits it: InvalidArgument names the key, or the file. A

@@ -27,6 +27,7 @@
 #include "integrations/cli/plan_run.h"
 #include "integrations/cli/provenance.h"
 #include "integrations/cli/resources.h"
+#include "integrations/cli/resume.h"
 #include "integrations/cli/run_metrics.h"
 #include "integrations/cli/train_worker.h"
 #include "integrations/sight/flight_desk.h"
@@ -116,6 +117,11 @@ absl::StatusOr<PlannedRun> PlanAndCheck(TrainRun& run, const PlanFunction& plan_
         Annotate(CheckWritable(dump, DumpBytes(planned.planned.layouts)), "--dump-parameters"));
   }
   if (run.speaks()) SayPlan(run, planned, note);
+  if (run.input.resumed != nullptr && run.speaks()) {
+    const std::string start =
+        DescribeNewStart(*run.input.resumed, planned.planned.plan, planned.planned.layouts);
+    if (!start.empty()) note(start);
+  }
   RZ_ASSIGN_OR_RETURN(
       const RunFit fit,
       CertifyRun(run.input, planned, run.seat.has_value() ? Parent::kStranger : Parent::kLauncher));
@@ -155,15 +161,6 @@ absl::Status CheckPlanInChild(TrainRun& run) {
   RZ_ASSIGN_OR_RETURN(run.input.chosen, ParseRule(found["rule"]));
   RZ_ASSIGN_OR_RETURN(run.input.proof, PlanProof::Parse(found["proof"]));
   return absl::OkStatus();
-}
-
-// What must be equal in all workers' data, wherever each worker finds its data.
-std::string DataLines(const TrainRun& run) {
-  const Dataset& data = *run.input.data;
-  return absl::StrCat("training samples = ", data.train().size(),
-                      "\ntest samples = ", data.test().size(),
-                      "\nsample = ", absl::StrJoin(data.shape().input, " x "),
-                      "\nclasses = ", data.shape().classes, "\n");
 }
 
 // In every worker. For the workers that we launch, CheckPlanInChild has checked and spoken before.
@@ -224,7 +221,8 @@ absl::StatusOr<std::vector<std::string>> RunAllWorkers(TrainRun& run) {
                  .pass_on = {kDumpSignal, kTraceSignal},
                  .interrupt = {.signal = kInterruptSignal, .by = &run.interrupted_by}},
       .seat = run.seat,
-      .agreement = {{"configuration", config.keys.SharedLines()}, {"data", DataLines(run)}},
+      .agreement = {{"configuration", config.keys.SharedLines()},
+                    {"data", DataLines(*run.input.data)}},
       .as = as,
       .transport = ChoiceOf(config.cyclic.transport),
       .threads = config.cyclic.threads,
@@ -296,6 +294,8 @@ absl::StatusOr<RunInput> Prepare(const CommandLine& line, absl::StatusOr<Config>
     return InvalidArgument("--trace-iterations ", traced.first, ":", traced.last, ": the run has ",
                            input.length.iterations);
   }
+  const bool first = !job.has_value() || job->seat.self.value == 0;
+  RZ_RETURN_IF_ERROR(OpenCheckpoints(line, first, input));
   return input;
 }
 
@@ -430,13 +430,19 @@ absl::Status Train(const CommandLine& line, const std::optional<RunRecord>& befo
                .seat = job.has_value() ? std::optional(job->seat) : std::nullopt,
                .desk = FlightDesk(line.flight)};
   if (job.has_value() && run.speaks()) run.screen.Note(Describe(job->identity));
+  if (run.speaks()) {
+    for (const std::string& note : run.input.length.notes) run.screen.Note(note);
+  }
+  if (run.input.resumed != nullptr &&
+      run.input.resumed->state().version.value == run.input.length.iterations) {
+    if (run.speaks())
+      run.screen.Note("the checkpoint is the end of the run: nothing is left to do");
+    return absl::OkStatus();
+  }
   if (!job.has_value()) {
     RZ_RETURN_IF_ERROR(CheckLimits(LaunchNeedsOf(
         WorkersAs(run.config()), run.config().cyclic.workers, run.config().cyclic.threads)));
     RZ_RETURN_IF_ERROR(CheckPlanInChild(run));
-  }
-  if (run.speaks()) {
-    for (const std::string& note : run.input.length.notes) run.screen.Note(note);
   }
   RemoveOldFlights(run);
   RecordRun(run, job.has_value() ? job->identity.source : "");

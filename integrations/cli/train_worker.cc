@@ -18,7 +18,9 @@
 #include "absl/strings/str_join.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "integrations/checkpoint/checkpoint_saver.h"
 #include "integrations/cli/parameter_files.h"
+#include "integrations/cli/resume.h"
 #include "integrations/cli/run_metrics.h"
 #include "integrations/sight/pace.h"
 #include "integrations/torch/measurements.h"
@@ -29,6 +31,7 @@
 #include "p2p/job/limits.h"
 #include "sharding/op.h"
 #include "sharding/program/program.h"
+#include "sharding/rules/schedule.h"
 #include "zero/flight/flight_recorder.h"
 #include "zero/optimizer/rate_curve.h"
 
@@ -68,10 +71,8 @@ absl::Status SplitSentBytes(const Plan& plan, const std::vector<uint64_t>& sent,
   }
   if (!plan.exchange || plan.workers == 1) return absl::OkStatus();
   std::vector<int> evaluated = {plan.iterations};  // the collection follows the last iteration
-  if (plan.evaluation.every > 0 && plan.evaluation.laps > 0) {
-    for (int t = plan.evaluation.every; t < plan.iterations; t += plan.evaluation.every) {
-      evaluated.push_back(t);
-    }
+  for (int t = plan.first_iteration; t < plan.iterations; ++t) {
+    if (IsEvaluated(plan, Version(t))) evaluated.push_back(t);
   }
   for (const int t : evaluated) {
     RZ_ASSIGN_OR_RETURN(const Program program, MakeProgram(plan, WorkerId(report.worker),
@@ -137,7 +138,8 @@ class Worker {
       meter_->EndLap(lap, Usage::Now(ring_->engine().stats()));
       if (IsLast(lap)) KeepSchedule("the last iteration is over");
       // By now worker 0 answers.
-      if (lap.iteration.value == 0 && lap.lap.value == 0) ring_->engine().MeasureClock();
+      if (lap.iteration.value == plan().first_iteration && lap.lap.value == 0)
+        ring_->engine().MeasureClock();
       if (task_.self.value != 0) continue;
       if (const absl::Status said = SayWhatIsNew(); !said.ok()) {
         ring_->engine().Abort(said);
@@ -193,6 +195,14 @@ class Worker {
     if (!task_.line.init.empty()) {
       RZ_ASSIGN_OR_RETURN(options.preset, OpenInitFile(task_.line.init, task_.run.model));
     }
+    if (const auto& resumed = task_.input.resumed; resumed != nullptr) {
+      RZ_ASSIGN_OR_RETURN(options.preset,
+                          PresetOf(resumed->path(), resumed->model(), task_.run.model));
+      engine.beginning = BeginningOf(resumed, plan(), task_.run.planned.layouts, config_.optimizer);
+    }
+    if (plan().checkpoint.any()) {
+      RZ_ASSIGN_OR_RETURN(engine.saver, MakeSaver());
+    }
     RZ_ASSIGN_OR_RETURN(ring_, RingModel::Create(std::move(options)));
     if (task_.desk != nullptr) {
       Engine* const running = &ring_->engine();
@@ -202,6 +212,23 @@ class Worker {
                        .interrupt = [running] { running->Abort(Interrupted()); }});
     }
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::unique_ptr<Saver>> MakeSaver() {
+    CheckpointSaverOptions options{.folder = config_.cyclic.checkpoint.folder,
+                                   .keep = config_.cyclic.checkpoint.keep,
+                                   .run = StateOf(task_.input, task_.run),
+                                   .stages = plan().stage_count(),
+                                   .layouts = task_.run.planned.layouts,
+                                   .optimizer = config_.optimizer,
+                                   .files = {.wait_timeout = config_.cyclic.wait_timeout},
+                                   .failed =
+                                       [this](Version v, const absl::Status& why) {
+                                         Miss(absl::StrCat("checkpoint of iteration ", v.value),
+                                              why);
+                                       },
+                                   .moment = [this] { injection_.ReachSave(); }};
+    return MakeCheckpointSaver(std::move(options));
   }
 
   // An output that cannot be written is no reason to lose the run. Any thread.
@@ -492,6 +519,10 @@ class Worker {
 
 Injection::Injection(const InjectConfig& inject, WorkerId self) : inject_(inject) {
   if (inject.worker != self.value) inject_.action = Action::kNone;
+}
+
+void Injection::ReachSave() {
+  if (inject_.at == Point::kSave && ++saves_ == inject_.number) Reach(Point::kSave);
 }
 
 void Injection::Reach(Point point) const {

@@ -53,6 +53,8 @@ class Injection {
 
   // A process may end or stop here.
   void Reach(InjectConfig::Point point) const;
+  // Between two steps of saving, on the saver's thread.
+  void ReachSave();
   // Messages count from here on.
   std::unique_ptr<Transport> Wrap(std::unique_ptr<Transport> transport) const;
   // Runs `lap`: from the configured lap on slowly, or stuck in that lap.
@@ -60,7 +62,7 @@ class Injection {
 
  private:
   InjectConfig inject_;  // action kNone on other workers
-  uint64_t laps_ = 0;
+  uint64_t laps_ = 0, saves_ = 0;
 };
 
 }  // namespace ringzero

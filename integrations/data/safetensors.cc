@@ -151,17 +151,16 @@ absl::StatusOr<Entry> ParseEntry(const std::string& name, const Json& json, uint
 }
 
 // The header and the eight bytes before it, filled up with spaces to a multiple of eight.
-absl::StatusOr<std::string> MakeHeader(const std::vector<TensorSpec>& tensors,
-                                       const std::map<std::string, std::string>& metadata) {
+}  // namespace
+
+absl::StatusOr<std::string> SafetensorsHead(const std::vector<TensorSpec>& tensors,
+                                            const std::map<std::string, std::string>& metadata,
+                                            size_t multiple) {
   Json json = Json::object();
   if (!metadata.empty()) json["__metadata__"] = metadata;
   uint64_t at = 0;
   for (const TensorSpec& spec : tensors) {
     const std::string type = TypeName(spec.type);
-    if (spec.type != TensorType::kF32 && spec.type != TensorType::kI64) {
-      return InvalidArgument("tensor '", spec.name, "': ", type,
-                             " is not written, only F32 and I64");
-    }
     if (spec.name == "__metadata__") {
       return InvalidArgument("no tensor may be called '__metadata__'");
     }
@@ -172,11 +171,13 @@ absl::StatusOr<std::string> MakeHeader(const std::vector<TensorSpec>& tensors,
     at += *bytes;
   }
   std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
-  text.resize((text.size() + 7) / 8 * 8, ' ');
+  text.resize((8 + text.size() + multiple - 1) / multiple * multiple - 8, ' ');
   std::string length(8, '\0');
   for (int i = 0; i < 8; ++i) length[i] = static_cast<char>(text.size() >> (8 * i));
   return length + text;
 }
+
+namespace {
 
 // Values in a file may lie at any address.
 void Widen(ValueType type, const std::byte* from, std::span<float> out) {
@@ -244,6 +245,7 @@ absl::Status SafetensorsReader::ParseHeader(std::string_view text) {
   for (const auto& [name, value] : json.items()) {
     if (name == "__metadata__") {
       RZ_RETURN_IF_ERROR(CheckMetadata(value));
+      metadata_ = value;
       continue;
     }
     absl::StatusOr<Entry> entry = ParseEntry(name, value, values_.size());
@@ -322,7 +324,12 @@ SafetensorsWriter::SafetensorsWriter(std::string path, std::vector<TensorSpec> t
 absl::StatusOr<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(
     const std::string& path, std::vector<TensorSpec> tensors,
     const std::map<std::string, std::string>& metadata) {
-  const absl::StatusOr<std::string> header = MakeHeader(tensors, metadata);
+  for (const TensorSpec& spec : tensors) {
+    if (spec.type == TensorType::kF32 || spec.type == TensorType::kI64) continue;
+    return InvalidArgument(path, ": tensor '", spec.name, "': ", TypeName(spec.type),
+                           " is not written, only F32 and I64");
+  }
+  const absl::StatusOr<std::string> header = SafetensorsHead(tensors, metadata);
   if (!header.ok()) return Annotate(header.status(), path);
   RZ_ASSIGN_OR_RETURN(auto file, OutputFile::Open(path, OutputFile::As::kWhole));
   RZ_RETURN_IF_ERROR(file->Write(*header));

@@ -39,6 +39,12 @@ struct TensorSpec {
   std::vector<int64_t> shape;
 };
 
+// What a file of these tensors begins with, up to the first value: a multiple of so many bytes.
+// InvalidArgument: a name twice, a type that cannot be written.
+absl::StatusOr<std::string> SafetensorsHead(const std::vector<TensorSpec>& tensors,
+                                            const std::map<std::string, std::string>& metadata,
+                                            size_t multiple = 8);
+
 // Writes a whole file (base/files.h): without Finish nothing is left. Not thread-safe.
 class SafetensorsWriter {
  public:
@@ -90,6 +96,10 @@ class SafetensorsReader {
 
   const std::vector<Entry>& entries() const { return entries_; }  // in the order of their values
   const Entry* Find(const std::string& name) const;               // nullptr: there is none
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  // The file in two parts: up to the first value, and all values.
+  std::span<const std::byte> head() const { return file_.first(file_.size() - values_.size()); }
+  std::span<const std::byte> values() const { return values_; }
 
   // Fills `out` (the product of `shape` values). NotFound: no such tensor. InvalidArgument: another
   // shape, or a type that cannot be read into the type of `out` (F32, F16, BF16 into float; I64
@@ -109,6 +119,7 @@ class SafetensorsReader {
   std::string path_;
   std::span<const std::byte> file_;    // mapped
   std::span<const std::byte> values_;  // its part after the header
+  std::map<std::string, std::string> metadata_;
   std::vector<Entry> entries_;
   std::map<std::string, size_t> by_name_;
 };

@@ -172,7 +172,11 @@ absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
        Row("wait_timeout", &cyclic.wait_timeout), Row("peer_timeout", &cyclic.peer_timeout),
        Row("checksums", &cyclic.checksums), Row("memory_budget.host", &cyclic.memory_budget.host),
        Row("memory_budget.device", &cyclic.memory_budget.device),
-       Row("memory_budget.disk", &cyclic.memory_budget.disk));
+       Row("memory_budget.disk", &cyclic.memory_budget.disk),
+       Row("checkpoint.folder", &cyclic.checkpoint.folder),
+       Row("checkpoint.every", &cyclic.checkpoint.every),
+       Row("checkpoint.keep", &cyclic.checkpoint.keep),
+       Row("checkpoint.at_end", &cyclic.checkpoint.at_end));
   if (keys.String("cyclic.rule") == "auto") cyclic.rule.reset();
   if (keys.HasSection("cyclic.predict")) {
     cyclic.predict = !keys.Has(kFactor) || keys.Number(kFactor) > 0;
@@ -754,6 +758,11 @@ absl::StatusOr<RunLength> MeasureRun(const Config& config, int64_t train_samples
 
 PlanRequest PlanRequestOf(const Config& config, const RunLength& length) {
   const CyclicConfig& cyclic = config.cyclic;
+  CheckpointPlan checkpoint;
+  if (!cyclic.checkpoint.folder.empty() && cyclic.exchange) {
+    checkpoint.every = cyclic.checkpoint.every;
+    if (cyclic.checkpoint.at_end) checkpoint.versions = {length.iterations};
+  }
   return {.workers = cyclic.workers,
           .zero_stage = config.zero_stage,
           .laps = static_cast<int>(config.batch.laps),
@@ -777,6 +786,7 @@ PlanRequest PlanRequestOf(const Config& config, const RunLength& length) {
           .exchange = cyclic.exchange,
           .iterations = length.iterations,
           .evaluation = length.evaluation,
+          .checkpoint = std::move(checkpoint),
           .optimizer = config.optimizer,
           .precision = config.precision,
           .question = length.question};

@@ -80,9 +80,19 @@ struct EvaluationConfig {
 // One fault on purpose (cyclic.inject), for the project's own tests; and delays, for benchmarks.
 struct InjectConfig {
   enum class Action { kNone, kKill, kStop, kFlip, kSlow, kHang } action = Action::kNone;
-  enum class Point { kPlan, kStart, kConnect, kMessage, kLap, kFinish, kEnd } at = Point::kStart;
+  enum class Point {
+    kPlan,
+    kStart,
+    kConnect,
+    kMessage,
+    kLap,
+    kSave,
+    kFinish,
+    kEnd
+  } at = Point::kStart;
   int worker = 0;
-  uint64_t number = 1;  // of the message (sent; kFlip: arrived) or lap, from 1
+  // Of the message (sent; kFlip: arrived), the lap or the step of saving, from 1.
+  uint64_t number = 1;
   uint64_t seed = 0;
   std::chrono::microseconds delay{0};  // of every message of every worker, without computing
   double update_slowness = 1;          // how many times as long every update takes, asleep
@@ -123,6 +133,13 @@ struct CyclicConfig {
   struct {
     std::optional<int64_t> host, device, disk;
   } memory_budget;
+  // cyclic.checkpoint
+  struct {
+    std::string folder;  // empty: no checkpoints
+    int every = 0;       // 0: only the last version
+    int keep = 2;        // 0: all
+    bool at_end = true;
+  } checkpoint;
   InjectConfig inject;
 };
 

@@ -102,10 +102,12 @@ absl::Status OwnedStages::InitializeVersions(StageId stage, const EngineOptions&
   for (size_t i = 1; i < labels.size(); ++i) {
     const MemoryBlock block = VersionBlock(plan_, stage, labels[i]);
     std::byte* const other = blocks_.Write(block);
-    if (plan_.first_iteration > 0) {
-      RZ_RETURN_IF_ERROR(options.beginning.version(stage, labels[i], other));
-    } else {
+    absl::Status found = absl::NotFoundError("a run that begins with its first version");
+    if (plan_.first_iteration > 0) found = options.beginning.version(stage, labels[i], other);
+    if (absl::IsNotFound(found)) {
       std::memcpy(other, version, static_cast<size_t>(layout.parameter_bytes));
+    } else {
+      RZ_RETURN_IF_ERROR(found);
     }
     blocks_.StampAt(block).Set(StampOf(labels[i]));
   }

@@ -1,0 +1,77 @@
+// Checkpoint: a version of a run, read from the files that its workers have written.
+//
+//   RZ_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open("run/iteration-000100"));
+//   request.first_iteration = checkpoint->state().version.value;       // PlanRequest
+//   options.engine.beginning = BeginningOf(checkpoint, planned, …);    // RingModelOptions
+//
+// Any number of workers and stages reads what any other has written: everything is found by its name.
+#ifndef RINGZERO_INTEGRATIONS_CHECKPOINT_CHECKPOINT_H_
+#define RINGZERO_INTEGRATIONS_CHECKPOINT_CHECKPOINT_H_
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/ids.h"
+#include "integrations/checkpoint/checkpoint_folder.h"
+#include "integrations/data/safetensors.h"
+#include "integrations/data/tensor_files.h"
+#include "sharding/plan.h"
+#include "zero/engine_options.h"
+#include "zero/layout.h"
+#include "zero/optimizer/optimizer.h"
+
+namespace ringzero {
+
+// Thread-safe.
+class Checkpoint {
+ public:
+  enum class Check { kHeads, kValues };
+
+  // `path`: iteration-000100 itself. Looks at every file: kValues reads all of it. NotFound, or
+  // InvalidArgument that names the file: missing, damaged, or of another checkpoint.
+  static absl::StatusOr<std::shared_ptr<const Checkpoint>> Open(const std::string& path,
+                                                                Check check = Check::kValues);
+  // The checkpoint that `latest` names, or the newest that is whole. `skipped` is told of each that
+  // is not. Null: there is none in the folder. The error of the last one: none is whole.
+  static absl::StatusOr<std::shared_ptr<const Checkpoint>> OpenNewest(
+      const std::string& folder, Check check,
+      const std::function<void(const absl::Status&)>& skipped);
+
+  const CheckpointState& state() const { return state_; }
+  const std::string& path() const { return path_; }
+
+  // Parameters and running statistics, in fp32.
+  const TensorFiles& model() const { return model_; }
+  // The optimizer's state of a stage, in StateLayout. NotFound, InvalidArgument name the tensor.
+  absl::Status ReadState(const StateLayout& state, const StageLayout& layout, std::byte* out) const;
+  // A stage as it travels, of a label other than its version. NotFound: it has none of that label.
+  absl::Status ReadVersion(const StageLayout& layout, Version label, std::byte* out) const;
+  bool HasLabel(const StageLayout& layout, Version label) const;
+
+ private:
+  Checkpoint(std::string path, CheckpointState state)
+      : path_(std::move(path)), state_(std::move(state)) {}
+
+  const std::string path_;
+  const CheckpointState state_;
+  TensorFiles model_, optimizer_, stale_;
+};
+
+// For EngineOptions: the run goes on from the checkpoint, with a plan whose first_iteration is its
+// version. Keeps the checkpoint. Where the plan's rule is another, older versions are not used.
+Beginning BeginningOf(const std::shared_ptr<const Checkpoint>& checkpoint, const Plan& plan,
+                      const std::vector<StageLayout>& layouts, const OptimizerOptions& optimizer);
+
+// One line if the plan's first iterations want older versions that BeginningOf has not; or empty.
+std::string DescribeNewStart(const Checkpoint& checkpoint, const Plan& plan,
+                             const std::vector<StageLayout>& layouts);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_INTEGRATIONS_CHECKPOINT_CHECKPOINT_H_

@@ -1,0 +1,262 @@
+// One thread with a queue: parts of versions into files, and what all have written into a checkpoint.
+#include "integrations/checkpoint/checkpoint_saver.h"
+
+#include <sys/stat.h>
+
+#include <atomic>
+#include <cerrno>
+#include <condition_variable>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/files.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "base/system_names.h"
+#include "p2p/checksummed_transport.h"
+#include "sharding/memory/block_table.h"
+
+namespace ringzero {
+namespace {
+
+// What a worker tells worker 0 of a version: zeros, until it has written something.
+struct Receipt {
+  uint64_t failed = 0;  // parts
+  uint64_t files = 0;
+  uint64_t heads = 0;  // the sum of a number for each file, by its head
+
+  void Add(const std::string& checksum) {
+    ++files;
+    heads += Checksum(std::as_bytes(std::span(checksum)));
+  }
+  void Add(const Receipt& other) {
+    failed += other.failed;
+    files += other.files;
+    heads += other.heads;
+  }
+  bool operator==(const Receipt&) const = default;
+};
+static_assert(sizeof(Receipt) <= kReceiptBytes);
+
+// The tensors of a part, by kind of file. Steps are no tensors of the optimizer's: they are copied.
+struct PartTensors {
+  std::map<std::string, std::vector<TensorSource>> files;
+  std::deque<int64_t> steps;
+};
+
+void AddState(const SavedPart& part, const StageLayout& layout, const OptimizerOptions& optimizer,
+              PartTensors& tensors) {
+  std::vector<TensorSource>& file = tensors.files["optimizer"];
+  for (const StateSpec& spec : StateLayout::Make(optimizer, layout).specs) {
+    const ParameterSpec& parameter = layout.parameters[spec.parameter];
+    const StageOptimizer::ParameterState& state = part.optimizer->state(spec.parameter);
+    TensorSource source{
+        .spec = {.name = absl::StrCat(parameter.name, ".", spec.name), .shape = parameter.shape},
+        .strides = parameter.strides};
+    if (spec.kind == StateSpec::Kind::kStep) {
+      source = {.spec = {.name = source.spec.name, .type = TensorType::kI64}};
+      source.values =
+          reinterpret_cast<const std::byte*>(&tensors.steps.emplace_back(state.updates));
+    } else {
+      const bool first = spec.kind == StateSpec::Kind::kFirst;
+      source.values = std::as_bytes(first ? state.first : state.second).data();
+    }
+    file.push_back(std::move(source));
+  }
+}
+
+PartTensors TensorsOf(const SavedPart& part, const StageLayout& layout,
+                      const OptimizerOptions& optimizer) {
+  PartTensors tensors;
+  if (part.statistics != nullptr) {
+    for (const StatisticSpec& statistic : layout.statistics) {
+      const bool counts = statistic.kind == StatisticSpec::Kind::kCount;
+      tensors.files["buffers"].push_back(
+          {.spec = {.name = statistic.name,
+                    .type = counts ? TensorType::kI64 : TensorType::kF32,
+                    .shape = counts ? std::vector<int64_t>() : std::vector{statistic.numel}},
+           .values = part.statistics + statistic.offset_bytes});
+    }
+    return tensors;
+  }
+  for (const ParameterSpec& parameter : layout.parameters) {
+    tensors.files["model"].push_back({.spec = {.name = parameter.name, .shape = parameter.shape},
+                                      .values = part.masters + parameter.master_offset_bytes,
+                                      .strides = parameter.strides});
+    for (const auto& [label, values] : part.others) {
+      tensors.files["stale"].push_back({.spec = {.name = StaleName(parameter.name, label),
+                                                 .type = TypeOf(layout.parameter_type),
+                                                 .shape = parameter.shape},
+                                        .values = values + parameter.offset_bytes,
+                                        .strides = parameter.strides});
+    }
+  }
+  if (part.optimizer != nullptr) AddState(part, layout, optimizer, tensors);
+  return tensors;
+}
+
+class CheckpointSaver final : public Saver {
+ public:
+  CheckpointSaver(CheckpointSaverOptions options, std::unique_ptr<TensorFileWriter> writer)
+      : options_(std::move(options)), writer_(std::move(writer)), thread_([this] { Run(); }) {}
+
+  ~CheckpointSaver() override {
+    {
+      const MutexLock lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+  }
+
+  void Save(const SavedPart& part, std::span<std::byte> receipt, Done done) override {
+    Later([this, part, receipt] { SavePart(part, receipt); }, std::move(done));
+  }
+
+  void Commit(Version v, const SavedScalars& scalars,
+              const std::vector<std::span<const std::byte>>& receipts, Done done) override {
+    Later([this, v, scalars, receipts] { EndVersion(v, scalars, receipts); }, std::move(done));
+  }
+
+ private:
+  void Later(std::function<void()> work, Done done) {
+    const MutexLock lock(mutex_);
+    queue_.push_back({std::move(work), std::move(done)});
+    changed_.notify_one();
+  }
+
+  void Run() {
+    NameThread("ringzero saver");
+    while (true) {
+      std::pair<std::function<void()>, Done> next;
+      {
+        const MutexLock lock(mutex_);
+        changed_.wait(mutex_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+          return stop_ || !queue_.empty();
+        });
+        if (stop_) return;
+        next = std::move(queue_.front());
+        queue_.pop_front();
+      }
+      next.first();
+      if (!stop_) next.second();
+    }
+  }
+
+  void Reach() const {
+    if (options_.moment) options_.moment();
+  }
+
+  absl::Status WriteFiles(const SavedPart& part, Receipt& receipt) {
+    const std::string folder = TemporaryFolder(options_.folder, part.version);
+    if (mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) {
+      return absl::ErrnoToStatus(errno, absl::StrCat(folder, ": cannot be made"));
+    }
+    const PartTensors tensors =
+        TensorsOf(part, options_.layouts[part.stage.value], options_.optimizer);
+    for (const auto& [kind, file] : tensors.files) {
+      Reach();
+      const std::string path =
+          absl::StrCat(folder, "/", TensorFileName(kind, part.stage, options_.stages));
+      RZ_ASSIGN_OR_RETURN(const std::string checksum, writer_->Write(path, file, stop_));
+      receipt.Add(checksum);
+    }
+    return absl::OkStatus();
+  }
+
+  void SavePart(const SavedPart& part, std::span<std::byte> memory) {
+    Receipt receipt;
+    std::memcpy(&receipt, memory.data(), sizeof receipt);
+    const absl::Status written = WriteFiles(part, receipt);
+    if (!written.ok() && !stop_) {
+      ++receipt.failed;
+      if (options_.failed) options_.failed(part.version, written);
+    }
+    std::memcpy(memory.data(), &receipt, sizeof receipt);
+  }
+
+  // Reads the heads of the files, which must be those that the receipts speak of.
+  absl::Status FinishFolder(const std::string& folder, CheckpointState& state,
+                            const Receipt& promised) {
+    if (promised.failed > 0) {
+      return InvalidArgument(promised.failed, " of its parts could not be written");
+    }
+    Receipt found;
+    std::map<std::string, std::string> index;
+    int64_t bytes = 0;
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+      RZ_ASSIGN_OR_RETURN(const auto reader, SafetensorsReader::Open(entry.path()));
+      const std::string name = entry.path().filename();
+      found.Add(state.files[name] = ChecksumOfHead(reader->head()));
+      if (!absl::StartsWith(name, "model-") && !absl::StartsWith(name, "buffers-")) continue;
+      for (const SafetensorsReader::Entry& tensor : reader->entries())
+        index[tensor.spec.name] = name;
+      bytes += static_cast<int64_t>(reader->values().size());
+    }
+    if (error || found != promised) {
+      return InvalidArgument(folder, ": the workers have written ", promised.files,
+                             " files, but here are ", found.files,
+                             " of them (the folder must be one that all hosts share)");
+    }
+    const nlohmann::ordered_json json = {{"metadata", {{"total_size", bytes}}},
+                                         {"weight_map", index}};
+    RZ_RETURN_IF_ERROR(WriteWholeFile(absl::StrCat(folder, "/", kIndexFile), json.dump(2) + "\n"));
+    return WriteWholeFile(absl::StrCat(folder, "/", kStateFile), WriteCheckpointState(state));
+  }
+
+  void EndVersion(Version v, const SavedScalars& scalars,
+                  const std::vector<std::span<const std::byte>>& receipts) {
+    Receipt sum;
+    for (const std::span<const std::byte> memory : receipts) {
+      Receipt receipt;
+      std::memcpy(&receipt, memory.data(), sizeof receipt);
+      sum.Add(receipt);
+    }
+    CheckpointState state = options_.run;
+    state.version = v;
+    state.norm = scalars.norm;
+    state.loss_scale = scalars.loss_scale;
+    const std::string folder = TemporaryFolder(options_.folder, v);
+    Reach();
+    absl::Status status = FinishFolder(folder, state, sum);
+    if (status.ok()) {
+      status = CommitCheckpoint(options_.folder, v, options_.keep, [this] { Reach(); });
+    }
+    if (status.ok()) {
+      if (options_.saved) {
+        options_.saved(v, absl::StrCat(options_.folder, "/", CheckpointName(v)));
+      }
+      return;
+    }
+    if (options_.failed) options_.failed(v, status);
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);
+  }
+
+  const CheckpointSaverOptions options_;
+  const std::unique_ptr<TensorFileWriter> writer_;
+  Mutex mutex_;
+  std::condition_variable_any changed_;
+  std::deque<std::pair<std::function<void()>, Done>> queue_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Saver>> MakeCheckpointSaver(CheckpointSaverOptions options) {
+  RZ_ASSIGN_OR_RETURN(auto writer, TensorFileWriter::Create(options.files));
+  return std::make_unique<CheckpointSaver>(std::move(options), std::move(writer));
+}
+
+}  // namespace ringzero
