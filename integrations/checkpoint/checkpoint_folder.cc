@@ -105,7 +105,8 @@ void RemoveLeftovers(const std::string& folder) {
   std::vector<std::filesystem::path> left;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename();
-    const bool ours = absl::StartsWith(name, absl::StrCat(".", kPrefix));
+    const bool ours =
+        absl::StartsWith(name, absl::StrCat(".", kPrefix)) || absl::StartsWith(name, "latest.");
     if (ours && (absl::EndsWith(name, kTemporary) || absl::EndsWith(name, kOld))) {
       left.push_back(entry.path());
     }

@@ -433,12 +433,6 @@ absl::Status Train(const CommandLine& line, const std::optional<RunRecord>& befo
   if (run.speaks()) {
     for (const std::string& note : run.input.length.notes) run.screen.Note(note);
   }
-  if (run.input.resumed != nullptr &&
-      run.input.resumed->state().version.value == run.input.length.iterations) {
-    if (run.speaks())
-      run.screen.Note("the checkpoint is the end of the run: nothing is left to do");
-    return absl::OkStatus();
-  }
   if (!job.has_value()) {
     RZ_RETURN_IF_ERROR(CheckLimits(LaunchNeedsOf(
         WorkersAs(run.config()), run.config().cyclic.workers, run.config().cyclic.threads)));

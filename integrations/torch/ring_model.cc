@@ -34,7 +34,7 @@ int64_t CountAt(const std::byte* from) {
 }
 
 absl::Status ShowParameters(const StageLayout& layout, const CollectedPart& part,
-                            const Visitor& visit) {
+                            const SharedBuffer& statistics, const Visitor& visit) {
   for (const ParameterSpec& spec : layout.parameters) {
     RZ_RETURN_IF_ERROR(
         visit({.kind = NamedValues::Kind::kParameter,
@@ -43,8 +43,7 @@ absl::Status ShowParameters(const StageLayout& layout, const CollectedPart& part
                .values = RowMajor(spec, part.parameters.data() + spec.master_offset_bytes)}));
   }
   for (const StatisticSpec& spec : layout.statistics) {
-    if (!part.statistics) return absl::InternalError("a collection came without statistics");
-    const std::byte* from = part.statistics.data() + spec.offset_bytes;
+    const std::byte* from = statistics.data() + spec.offset_bytes;
     NamedValues values{.kind = NamedValues::Kind::kStatistic, .name = spec.name};
     if (spec.kind == StatisticSpec::Kind::kCount) {
       values.count = CountAt(from);
@@ -268,29 +267,37 @@ absl::Status RingModelImpl::BindParameter(int j, const LayerFactory& factory,
   return absl::OkStatus();
 }
 
+InitializationRequest RingModelImpl::InitialValuesOf(StageId stage) const {
+  const StagePlan& plan = plan_of(stage.value);
+  const std::span<const LayerFactory> layers(options_.layers);
+  return {.layers = layers.subspan(plan.first_layer, plan.end_layer - plan.first_layer),
+          .layout = layouts_[stage.value],
+          .seed = seed_,
+          .preset = options_.preset,
+          .kept = kept_};
+}
+
+absl::StatusOr<SharedBuffer> RingModelImpl::OrInitial(StageId stage, SharedBuffer statistics) const {
+  const auto bytes = static_cast<size_t>(layouts_[stage.value].statistics_bytes);
+  if (statistics || bytes == 0) return statistics;
+  Buffer initial = MakeHeapBuffer(bytes);
+  RZ_RETURN_IF_ERROR(InitializeStatistics(InitialValuesOf(stage), initial.data()));
+  return std::move(initial).Seal();
+}
+
 absl::Status RingModelImpl::StartEngine() {
-  const auto request = [this](StageId stage) {
-    const StagePlan& plan = plan_of(stage.value);
-    const std::span<const LayerFactory> layers(options_.layers);
-    return InitializationRequest{
-        .layers = layers.subspan(plan.first_layer, plan.end_layer - plan.first_layer),
-        .layout = layouts_[stage.value],
-        .seed = seed_,
-        .preset = options_.preset,
-        .kept = kept_};
-  };
   EngineOptions engine = std::move(options_.engine);
   engine.plan = options_.planned.plan;
   engine.proof = options_.planned.proof;
   engine.layouts = layouts_;
   engine.loss_scale = options_.planned.precision.loss_scale;
   if (!engine.parameter_memory) {
-    engine.initialize = [request](StageId stage, std::byte* parameters) {
-      return InitializeParameters(request(stage), parameters);
+    engine.initialize = [this](StageId stage, std::byte* parameters) {
+      return InitializeParameters(InitialValuesOf(stage), parameters);
     };
   }
-  engine.initialize_statistics = [request](StageId stage, std::byte* statistics) {
-    return InitializeStatistics(request(stage), statistics);
+  engine.initialize_statistics = [this](StageId stage, std::byte* statistics) {
+    return InitializeStatistics(InitialValuesOf(stage), statistics);
   };
   RZ_ASSIGN_OR_RETURN(engine_, Engine::Create(std::move(engine)));
   kept_.clear();
@@ -306,7 +313,10 @@ absl::Status RingModelImpl::Finish() {
 absl::Status RingModelImpl::Show(const CollectedPart& part, const Visitor& visit) const {
   const StageLayout& layout = layouts_[part.stage.value];
   switch (part.kind) {
-    case CollectedPart::Kind::kParameters: return ShowParameters(layout, part, visit);
+    case CollectedPart::Kind::kParameters: {
+      RZ_ASSIGN_OR_RETURN(const SharedBuffer statistics, OrInitial(part.stage, part.statistics));
+      return ShowParameters(layout, part, statistics, visit);
+    }
     case CollectedPart::Kind::kGradient: return ShowGradients(layout, part.values, visit);
     case CollectedPart::Kind::kState:
       return ShowStates(layout, StateLayout::Make(optimizer_, layout), part.values, visit);

@@ -99,6 +99,9 @@ class RingModelImpl final : public RingModel, private StageMarks, private Gradie
   absl::Status BindParameter(int j, const LayerFactory& factory, const NamedTensor& parameter,
                              at::Tensor as_built);
   absl::Status StartEngine();
+  InitializationRequest InitialValuesOf(StageId stage) const;
+  // The first version has the initial statistics: no snapshot is made of them.
+  absl::StatusOr<SharedBuffer> OrInitial(StageId stage, SharedBuffer statistics) const;
   absl::Status CheckBeforePass(const TensorList& inputs);
   absl::Status CheckSamples(const TensorList& inputs) const;
   void SetTraining(bool on);

@@ -298,8 +298,8 @@ absl::Status RingModelImpl::EnterEvaluation(int j) {
   RingStage& stage = stages_[j];
   for (const StageCopy& own : copy.copies) stage.memory->PointAt(own.parameters.data());
   if (layouts_[j].statistics_bytes == 0) return absl::OkStatus();
-  if (!copy.statistics) return absl::InternalError("an evaluation came without statistics");
-  stage.statistics->Load(copy.statistics.data());
+  RZ_ASSIGN_OR_RETURN(const SharedBuffer statistics, OrInitial(StageId(j), copy.statistics));
+  stage.statistics->Load(statistics.data());
   return absl::OkStatus();
 }
 

@@ -31,11 +31,11 @@ class CollectionWriter {
   }
 
  private:
-  // Evaluations have brought theirs already; the last worker has its own.
+  // Evaluations have brought theirs already; the last worker has its own; of the first version there are none.
   void ReceiveSnapshot(StageId j) {
     const WorkerId last(plan_.workers - 1);
     if (collection_.worker != self_ || self_ == last || plan_.stage(j).buffer_bytes == 0) return;
-    if (IsEvaluated(plan_, version_) || version_.value == 0) return;
+    if (IsEvaluated(plan_, version_) || version_.value == plan_.first_iteration) return;
     ops_.emplace_back(Op{.kind = OpKind::kReceive,
                          .channel = Channel::kSnapshots,
                          .stage = j,
