@@ -128,7 +128,7 @@ std::string StaleName(const std::string& parameter, Version label) {
   return absl::StrCat(parameter, "@", LabelText(label));
 }
 
-std::string TemporaryFolder(const std::string& folder, Version version) {
+std::string UnfinishedFolder(const std::string& folder, Version version) {
   return absl::StrCat(folder, "/.", CheckpointName(version), kTemporary);
 }
 
@@ -224,7 +224,7 @@ std::optional<Version> LatestIn(const std::string& folder) {
 
 absl::Status CommitCheckpoint(const std::string& folder, Version version, int keep,
                               const CommitMoment& moment) {
-  const std::string made = TemporaryFolder(folder, version);
+  const std::string made = UnfinishedFolder(folder, version);
   const std::string path = absl::StrCat(folder, "/", CheckpointName(version));
   RZ_RETURN_IF_ERROR(SyncFolder(made));
   moment();

@@ -90,7 +90,7 @@ using CommitMoment = std::function<void()>;
 // `latest`; then removes all but the newest `keep` up to this version (0: removes none).
 absl::Status CommitCheckpoint(const std::string& folder, Version version, int keep,
                               const CommitMoment& moment);
-std::string TemporaryFolder(const std::string& folder, Version version);
+std::string UnfinishedFolder(const std::string& folder, Version version);
 
 }  // namespace ringzero
 

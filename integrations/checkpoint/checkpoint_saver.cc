@@ -157,7 +157,7 @@ class CheckpointSaver final : public Saver {
   }
 
   absl::Status WriteFiles(const SavedPart& part, Receipt& receipt) {
-    const std::string folder = TemporaryFolder(options_.folder, part.version);
+    const std::string folder = UnfinishedFolder(options_.folder, part.version);
     if (mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) {
       return absl::ErrnoToStatus(errno, absl::StrCat(folder, ": cannot be made"));
     }
@@ -226,7 +226,7 @@ class CheckpointSaver final : public Saver {
     state.version = v;
     state.norm = scalars.norm;
     state.loss_scale = scalars.loss_scale;
-    const std::string folder = TemporaryFolder(options_.folder, v);
+    const std::string folder = UnfinishedFolder(options_.folder, v);
     Reach();
     absl::Status status = FinishFolder(folder, state, sum);
     if (status.ok()) {

@@ -170,9 +170,9 @@ absl::StatusOr<std::unique_ptr<TensorFileWriter>> TensorFileWriter::Create(
 
 TensorFileWriter::~TensorFileWriter() {
   if (stuck_.ok()) return;
-  // The system may read the staging memory at any time, and an engine's end waits for it.
-  (void)staging_.release();
-  (void)engine_.release();
+  // The system may read the staging memory at any time, and an engine's end would wait for it.
+  static auto* const kept = new std::vector<std::pair<std::byte*, IoEngine*>>();
+  kept->push_back({staging_.release(), engine_.release()});
 }
 
 absl::Status TensorFileWriter::Settle() {

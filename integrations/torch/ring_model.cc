@@ -277,7 +277,8 @@ InitializationRequest RingModelImpl::InitialValuesOf(StageId stage) const {
           .kept = kept_};
 }
 
-absl::StatusOr<SharedBuffer> RingModelImpl::OrInitial(StageId stage, SharedBuffer statistics) const {
+absl::StatusOr<SharedBuffer> RingModelImpl::OrInitial(StageId stage,
+                                                      SharedBuffer statistics) const {
   const auto bytes = static_cast<size_t>(layouts_[stage.value].statistics_bytes);
   if (statistics || bytes == 0) return statistics;
   Buffer initial = MakeHeapBuffer(bytes);

@@ -387,6 +387,8 @@ class Resolver {
   void CheckRequired() {
     for (const KeySpec& key : AllKeys()) {
       if (!key.required || !keys_.HasSection(key.section())) continue;
+      const KeySpec* const parent = FindKey(key.parent());
+      if (parent->may_be_absent && !keys_.HasSection(parent->path)) continue;
       if (names_.contains(key.path) && !keys_.IsNull(key.path)) continue;
       if (!BelongsTo(key, TypeOf(key.path))) continue;
       const std::string choices = AllChoices(key);
