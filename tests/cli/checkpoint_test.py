@@ -135,7 +135,7 @@ class Checkpoints(TestCase):
         changes = {"model.hidden": [200, 200], "cyclic.transport": "local"}  # whose memory is no file
         config = self.config(**SAVING, **changes)
         wanted = self.bits(self.config("plain.json", **changes))
-        done = self.run_program("train", config, "--summary", "s.json", preexec_fn=limited(resource.RLIMIT_FSIZE, 100000))
+        done = self.run_program("train", config, "--summary", "s.json", preexec_fn=limited(resource.RLIMIT_FSIZE, 25 * 4096))
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("File too large", done.stderr)
         self.assertEqual(self.json("s.json")["parameters_sha256"], wanted)
