@@ -52,7 +52,8 @@ std::vector<PlanShape> Shapes() {
       Shape("2x3 cdp_v2 stagger predict iterations=4 warmup_updates=2"),
       Shape("3x4 cdp_v1 first_iteration=2 iterations=4 evaluate=2 statistics clip_previous tied"),
       Shape("2x3 cdp_v2 predict first_iteration=3 iterations=6 warmup_updates=4 one_host"),
-      Shape("3x4 cdp_v2 first_iteration=3 iterations=3 statistics"),  // an end that was reached before
+      Shape(
+          "3x4 cdp_v2 first_iteration=3 iterations=3 statistics"),  // an end that was reached before
       Shape("4x4 cdp_v2 iterations=3 evaluate=2 hosts=2"),
       Shape("4x3 dp laps=2 iterations=2 hosts=2"),
       Shape("5x5 cdp_v1 iterations=3 tied retain=1 clip_exact hosts=2"),
