@@ -224,7 +224,9 @@ std::string PlanToString(const Plan& plan) {
     absl::StrAppend(&text, " save_versions ", plan.checkpoint.versions.size(), " ",
                     absl::StrJoin(plan.checkpoint.versions, " "));
   }
-  for (const auto& [key, value] : {std::pair("requests", plan.requests),
+  for (const auto& [key, value] : {std::pair("save_at_end", plan.checkpoint.at_end),
+                                   std::pair("save_on_request", plan.checkpoint.on_request),
+                                   std::pair("requests", plan.requests),
                                    std::pair("collect_on_request", plan.collection.on_request),
                                    std::pair("parameters_only", plan.collection.parameters_only)}) {
     if (value) absl::StrAppend(&text, " ", key, " 1");
@@ -329,6 +331,8 @@ absl::StatusOr<Plan> ParsePlan(const std::string& text) {
   }
   head.ReadIfNext("save_every", &plan.checkpoint.every);
   if (head.Next("save_versions")) head.ReadList("save_versions", &plan.checkpoint.versions);
+  head.ReadIfNext("save_at_end", &plan.checkpoint.at_end);
+  head.ReadIfNext("save_on_request", &plan.checkpoint.on_request);
   head.ReadIfNext("requests", &plan.requests);
   head.ReadIfNext("collect_on_request", &plan.collection.on_request);
   head.ReadIfNext("parameters_only", &plan.collection.parameters_only);

@@ -84,7 +84,10 @@ struct CollectionPlan {
 struct CheckpointPlan {
   int every = 0;              // θ_every, θ_{2·every}, …; 0: none of these
   std::vector<int> versions;  // and these: ascending, at least 1
-  bool any() const { return every > 0 || !versions.empty(); }
+  bool at_end = false;        // and the last one
+  bool on_request =
+      false;  // and others, which are asked for while the run goes on (Plan::requests)
+  bool any() const { return every > 0 || !versions.empty() || at_end || on_request; }
 };
 
 // How many samples an epoch has, where its last, incomplete batch is trained on (schedule.h).

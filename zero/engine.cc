@@ -185,7 +185,8 @@ absl::Status Engine::EndCollect() { return impl_->gate().EndCollect(); }
 absl::StatusOr<Version> Engine::Ask(Request request) {
   return impl_->gate().Ask({.ends = request == Request::kEnd,
                             .evaluates = request == Request::kEvaluation,
-                            .collects = request == Request::kCollection});
+                            .collects = request == Request::kCollection,
+                            .saves = request == Request::kCheckpoint});
 }
 absl::Status Engine::Finish() { return impl_->Finish(); }
 int Engine::iterations() const { return impl_->iterations(); }

@@ -65,7 +65,7 @@ struct EvaluationCopy {
 };
 
 // What worker 0 may ask for while the run goes on.
-enum class Request { kEnd, kEvaluation, kCollection };
+enum class Request { kEnd, kEvaluation, kCollection, kCheckpoint };
 
 // What a collection shows next: one part of one stage.
 struct CollectedPart {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -35,10 +36,9 @@ constexpr char kOld[] = ".old";
 constexpr char kTemporary[] = ".tmp";
 
 Json LossScaleJson(const LossScale::History& history) {
-  return {{"noted", history.noted},
-          {"scale", history.scale},
+  return {{"scale", history.scale},
           {"scale_of_next", history.scale_of_next},
-          {"hysteresis", history.hysteresis},
+          {"hysteresis", std::max(0, history.hysteresis)},  // below 0 is as good as 0
           {"finite_since", history.last_overflow + 1},
           {"skipped", history.skipped}};
 }
@@ -62,10 +62,12 @@ Json SimpleMembers(const CheckpointState& state) {
           {"norm", absl::StrFormat("%.17g", state.norm)}};  // it may be infinite
 }
 
-std::optional<Version> VersionOf(absl::string_view name) {
+std::optional<Version> VersionOf(absl::string_view whole) {
   int number = 0;
+  absl::string_view name = whole;
   if (!absl::ConsumePrefix(&name, kPrefix) || !absl::SimpleAtoi(name, &number)) return std::nullopt;
-  return number < 1 ? std::nullopt : std::optional(Version(number));
+  const Version version(number);
+  return number < 1 || CheckpointName(version) != whole ? std::nullopt : std::optional(version);
 }
 
 absl::Status SystemTrouble(const std::string& path, const char* what) {
@@ -78,15 +80,6 @@ absl::Status SyncFolder(const std::string& folder) {
   return absl::OkStatus();
 }
 
-// `from` gets the name `to`; what had it before gets the name `from`.
-absl::Status Exchange(const std::string& from, const std::string& to) {
-  if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0 ||
-      rename(from.c_str(), to.c_str()) == 0) {
-    return absl::OkStatus();
-  }
-  return SystemTrouble(from, "cannot be renamed");
-}
-
 // Under another name first: what is half removed is no checkpoint.
 absl::Status RemoveCheckpoint(const std::string& folder, Version version,
                               const CommitMoment& moment) {
@@ -94,27 +87,47 @@ absl::Status RemoveCheckpoint(const std::string& folder, Version version,
   const std::string old = absl::StrCat(folder, "/.", CheckpointName(version), kOld);
   if (rename(path.c_str(), old.c_str()) != 0) return SystemTrouble(path, "cannot be renamed");
   moment();
-  std::error_code error;
-  std::filesystem::remove_all(old, error);
-  if (error) return absl::UnavailableError(absl::StrCat(old, ": ", error.message()));
+  std::error_code ignored;  // the next job that holds the lock removes what is left
+  std::filesystem::remove_all(old, ignored);
   return absl::OkStatus();
 }
 
 void RemoveLeftovers(const std::string& folder) {
-  std::error_code error;
-  std::vector<std::filesystem::path> left;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename();
+  std::error_code ignored;
+  for (const std::string& name : NamesIn(folder)) {
     const bool ours =
         absl::StartsWith(name, absl::StrCat(".", kPrefix)) || absl::StartsWith(name, "latest.");
     if (ours && (absl::EndsWith(name, kTemporary) || absl::EndsWith(name, kOld))) {
-      left.push_back(entry.path());
+      std::filesystem::remove_all(absl::StrCat(folder, "/", name), ignored);
     }
   }
-  for (const auto& path : left) std::filesystem::remove_all(path, error);
+}
+
+// `made` gets the version's name. What had it before is there under one of two names until then.
+absl::Status TakeName(const std::string& folder, Version version, const std::string& made,
+                      const CommitMoment& moment) {
+  const std::string path = absl::StrCat(folder, "/", CheckpointName(version));
+  if (rename(made.c_str(), path.c_str()) == 0 ||
+      renameat2(AT_FDCWD, made.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) {
+    return absl::OkStatus();
+  }
+  if (errno != EINVAL) return SystemTrouble(made, "cannot be renamed");
+  RZ_RETURN_IF_ERROR(RemoveCheckpoint(folder, version, moment));  // NFS exchanges no names
+  if (rename(made.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  return SystemTrouble(made, "cannot be renamed");
 }
 
 }  // namespace
+
+std::vector<std::string> NamesIn(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  std::filesystem::directory_iterator at(folder, error);
+  for (; !error && at != std::filesystem::directory_iterator(); at.increment(error)) {
+    names.push_back(at->path().filename());
+  }
+  return names;
+}
 
 std::string CheckpointName(Version version) {
   return absl::StrFormat("%s%06d", kPrefix, version.value);
@@ -140,12 +153,20 @@ std::string WriteCheckpointState(const CheckpointState& state) {
 }
 
 absl::StatusOr<CheckpointState> ParseCheckpointState(const std::string& text) {
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  // What lies deeper is dropped: it is of no use here, and would be walked recursively.
+  const auto shallow = [](int depth, auto, auto&) { return depth <= 3; };
+  const auto json = nlohmann::json::parse(text, shallow, /*allow_exceptions=*/false);
   if (!json.is_object() || json.value("format", nlohmann::json()) != kFormat) {
     return InvalidArgument("wanted JSON with \"format\": \"", kFormat, "\"");
   }
   CheckpointState state;
   RZ_RETURN_IF_ERROR(CheckMembers(SimpleMembers(state), json));
+  for (const char* const name : {"version", "workers", "stages", "micro_batches"}) {
+    if (json[name] > INT_MAX || json[name] < 1) {
+      return InvalidArgument("\"", name, "\": wanted 1 to ", INT_MAX, ", found ",
+                             json[name].dump());
+    }
+  }
   state.version = Version(json["version"].get<int>());
   state.rule = json["rule"];
   state.predict = json["predict"];
@@ -164,7 +185,10 @@ absl::StatusOr<CheckpointState> ParseCheckpointState(const std::string& text) {
   }
   if (const auto scale = json.find("loss_scale"); scale != json.end()) {
     RZ_RETURN_IF_ERROR(CheckMembers(LossScaleJson({}), *scale));
-    state.loss_scale = LossScale::History{.noted = (*scale)["noted"],
+    for (const char* const name : {"hysteresis", "finite_since", "skipped"}) {
+      if ((*scale)[name] > INT_MAX) return InvalidArgument("\"", name, "\": too large");
+    }
+    state.loss_scale = LossScale::History{.noted = state.version.value,
                                           .scale = (*scale)["scale"],
                                           .scale_of_next = (*scale)["scale_of_next"],
                                           .hysteresis = (*scale)["hysteresis"],
@@ -191,6 +215,7 @@ absl::StatusOr<CheckpointLock> CheckpointLock::Take(const std::string& folder) {
         absl::StrCat(path, ": cannot be opened: ", std::strerror(errno)));
   }
   if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return SystemTrouble(path, "cannot be locked");
     const absl::StatusOr<std::string> holder = ReadWholeFile(path, 200);
     return absl::AlreadyExistsError(
         absl::StrCat(folder, ": another run writes its checkpoints here: ",
@@ -207,9 +232,8 @@ absl::StatusOr<CheckpointLock> CheckpointLock::Take(const std::string& folder) {
 
 std::vector<Version> CheckpointsIn(const std::string& folder) {
   std::vector<Version> versions;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    const std::optional<Version> version = VersionOf(entry.path().filename().string());
+  for (const std::string& name : NamesIn(folder)) {
+    const std::optional<Version> version = VersionOf(name);
     if (version.has_value()) versions.push_back(*version);
   }
   std::ranges::sort(versions);
@@ -225,21 +249,21 @@ std::optional<Version> LatestIn(const std::string& folder) {
 absl::Status CommitCheckpoint(const std::string& folder, Version version, int keep,
                               const CommitMoment& moment) {
   const std::string made = UnfinishedFolder(folder, version);
-  const std::string path = absl::StrCat(folder, "/", CheckpointName(version));
   RZ_RETURN_IF_ERROR(SyncFolder(made));
   moment();
-  RZ_RETURN_IF_ERROR(Exchange(made, path));
+  RZ_RETURN_IF_ERROR(TakeName(folder, version, made, moment));
   moment();
   RZ_RETURN_IF_ERROR(SyncFolder(folder));
   RZ_RETURN_IF_ERROR(
       WriteWholeFile(absl::StrCat(folder, "/latest"), CheckpointName(version) + "\n"));
   moment();
+  // The checkpoint is there: what cannot be removed stays.
   std::error_code ignored;
   std::filesystem::remove_all(made, ignored);  // another checkpoint of the same version
   std::vector<Version> old = CheckpointsIn(folder);
   std::erase_if(old, [&](Version v) { return v > version; });
   for (size_t i = 0; keep > 0 && i + keep < old.size(); ++i) {
-    RZ_RETURN_IF_ERROR(RemoveCheckpoint(folder, old[i], moment));
+    RemoveCheckpoint(folder, old[i], moment).IgnoreError();
   }
   return absl::OkStatus();
 }

@@ -32,6 +32,9 @@ namespace ringzero {
 inline constexpr char kStateFile[] = "state.json";
 inline constexpr char kIndexFile[] = "model.safetensors.index.json";
 
+// Without order. None where there is no folder, or it cannot be read to its end.
+std::vector<std::string> NamesIn(const std::string& folder);
+
 // "iteration-000100"
 std::string CheckpointName(Version version);
 // "model-00002-of-00004.safetensors"; `kind`: model, optimizer, stale or buffers.

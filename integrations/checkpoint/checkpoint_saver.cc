@@ -193,17 +193,16 @@ class CheckpointSaver final : public Saver {
     Receipt found;
     std::map<std::string, std::string> index;
     int64_t bytes = 0;
-    std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-      RZ_ASSIGN_OR_RETURN(const auto reader, SafetensorsReader::Open(entry.path()));
-      const std::string name = entry.path().filename();
+    for (const std::string& name : NamesIn(folder)) {
+      RZ_ASSIGN_OR_RETURN(const auto reader,
+                          SafetensorsReader::Open(absl::StrCat(folder, "/", name)));
       found.Add(state.files[name] = ChecksumOfHead(reader->head()));
       if (!absl::StartsWith(name, "model-") && !absl::StartsWith(name, "buffers-")) continue;
       for (const SafetensorsReader::Entry& tensor : reader->entries())
         index[tensor.spec.name] = name;
       bytes += static_cast<int64_t>(reader->values().size());
     }
-    if (error || found != promised) {
+    if (found != promised) {
       return InvalidArgument(folder, ": the workers have written ", promised.files,
                              " files, but here are ", found.files,
                              " of them (the folder must be one that all hosts share)");
@@ -232,12 +231,7 @@ class CheckpointSaver final : public Saver {
     if (status.ok()) {
       status = CommitCheckpoint(options_.folder, v, options_.keep, [this] { Reach(); });
     }
-    if (status.ok()) {
-      if (options_.saved) {
-        options_.saved(v, absl::StrCat(options_.folder, "/", CheckpointName(v)));
-      }
-      return;
-    }
+    if (status.ok()) return;
     if (options_.failed) options_.failed(v, status);
     std::error_code ignored;
     std::filesystem::remove_all(folder, ignored);

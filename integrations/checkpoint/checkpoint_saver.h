@@ -34,9 +34,7 @@ struct CheckpointSaverOptions {
   std::vector<StageLayout> layouts;  // by stage
   OptimizerOptions optimizer;
   TensorFileOptions files;
-  // Each is called on the saver's thread, or not at all if it is null. saved: worker 0, the version
-  // has a checkpoint. failed: it has none, and why; one line.
-  std::function<void(Version, const std::string& path)> saved;
+  // Called on the saver's thread, or not at all if it is null: the version has no checkpoint, and why.
   std::function<void(Version, const absl::Status&)> failed;
   CommitMoment moment;  // between any two steps
 };

@@ -88,7 +88,7 @@ class ValueStream {
       const int64_t count = CountOf(tensor.spec.shape) - value_;
       // Pieces end between values: tensors of wide values come first.
       const auto taken = std::min<int64_t>(count, (out.size() - done) / width);
-      Copy(tensor, width, taken, out.data() + done);
+      if (taken > 0) Copy(tensor, width, taken, out.data() + done);
       done += taken * width;
       value_ += taken;
       if (taken == count) {
@@ -242,7 +242,12 @@ absl::StatusOr<std::string> TensorFileWriter::Write(const std::string& path,
   if (!file) return failed("cannot be made");
   const auto begin = static_cast<int64_t>(head.size());
   auto written = WriteValues(file.get(), begin, tensors, stop);
-  if (!written.ok()) return Annotate(written.status(), path);
+  if (!written.ok()) {
+    // What is under way goes to this number of a file.
+    if (stuck_.ok()) Settle().IgnoreError();
+    if (!stuck_.ok()) (void)file.Release();
+    return Annotate(written.status(), path);
+  }
   RZ_ASSIGN_OR_RETURN(head, head_with(*written));
   for (size_t at = 0; at < head.size(); at += kHalf) {
     const size_t part = std::min<size_t>(kHalf, head.size() - at);

@@ -82,6 +82,8 @@ class Table {
          "--metrics"},
         {"report", RunReport, "FOLDER",
          "a run's metrics as one page of HTML; of several folders the page compares the runs"},
+        {"checkpoint", RunCheckpoint, "ACTION",
+         "list, verify, export or diff the checkpoints of a run: ringzero checkpoint list run"},
         {"help", RunHelp, "COMMAND",
          "this text, or that of COMMAND; of `man` a man page, of `bash` bash's completion"}};
     for (const Row& row : kRows) {
@@ -92,7 +94,9 @@ class Table {
       added->add_option(row.argument, row.run == RunHelp ? line_.help_of : line_.config)
           ->type_name("");
     }
-    app_.get_subcommand("report")->add_option("FOLDERS", line_.others, "")->type_name("");
+    for (const char* const command : {"report", "checkpoint"}) {
+      app_.get_subcommand(command)->add_option("FOLDERS", line_.others, "")->type_name("");
+    }
   }
 
   // An option is read each time that it comes: the last value counts. `commands`: "train|plan".
@@ -152,6 +156,11 @@ class Table {
          "resume, although an update has another number of micro-batches");
     Text("train", "--init", "PATH", line_.init,
          "take initial parameters from safetensors: a file, an index, or a folder with one");
+    Read("train", "--init-partial", "PATH", "the same, where names may be missing or unexpected",
+         [this](const std::string& text) {
+           line_.init = text;
+           line_.init_partial = true;
+         });
     Text("train", "--dump-parameters", "FILE", line_.dump_parameters,
          "write the trained parameters as safetensors");
     Text("train", "--flight", "FOLDER", line_.flight, "where flight records go (ringzero-flight)");
@@ -162,7 +171,8 @@ class Table {
     Read("train", "--trace-iterations", "FIRST:LAST",
          "trace these alone; or signal:COUNT, so many after each SIGUSR2",
          [this](const std::string& text) { line_.trace_iterations = ParseTraceIterations(text); });
-    Text("trace|report", "--out", "FILE", line_.out, "where to write it");
+    Text("trace|report|checkpoint", "--out", "FILE", line_.out, "where to write it");
+    Text("checkpoint", "--dtype", "TYPE", line_.dtype, "export: fp32, bf16 or fp16 (fp32)");
     Flag("config", "--schema", line_.schema, "print the JSON Schema of any configuration");
     Flag("config", "--markdown", line_.markdown, "print docs/config_keys.md: every key");
   }
@@ -267,7 +277,9 @@ absl::Status CheckTogether(CommandLine& line, const std::string& command) {
     const bool folder = command == "blame" || command == "trace" || command == "report";
     return InvalidArgument("ringzero ", command, ": which ",
                            folder ? absl::StrCat("FOLDER? For example ", line.flight)
-                                  : "CONFIG? For example examples/fashion_mnist.json");
+                           : line.run == RunCheckpoint
+                               ? "ACTION? For example list"
+                               : "CONFIG? For example examples/fashion_mnist.json");
   }
   return absl::OkStatus();
 }

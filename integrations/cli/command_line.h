@@ -35,7 +35,7 @@ struct CommandLine {
   std::vector<std::string> words;                          // all of it, the program's name first
   std::string help_of;                                     // help: the argument of HelpText
   std::string config;                  // file; the folder that blame, trace and report read
-  std::vector<std::string> others;     // report: more folders
+  std::vector<std::string> others;     // report: more folders; checkpoint: all folders
   std::vector<std::string> overrides;  // --set, and --workers as cyclic.workers=N
   IdentityFlags identity;              // --worker, --workers, --rendezvous
   // train; empty: not asked for
@@ -44,12 +44,14 @@ struct CommandLine {
   std::optional<std::string> resume;  // a checkpoint's folder; empty: the newest
   bool new_batch = false;
   std::string init;
+  bool init_partial = false;
   std::string dump_parameters;
   std::string flight = "ringzero-flight";  // folder
   std::string metrics;                     // folder
   std::string trace;                       // file; also for plan
   std::optional<TraceIterations> trace_iterations;
-  std::string out;  // trace, report: file
+  std::string out;             // trace, report, checkpoint export: file
+  std::string dtype = "fp32";  // checkpoint export
   // plan
   std::string svg;
   std::string text;
@@ -113,6 +115,8 @@ absl::Status RunConfig(const CommandLine& line);
 absl::Status RunBlame(const CommandLine& line);
 absl::Status RunTrace(const CommandLine& line);
 absl::Status RunReport(const CommandLine& line);
+// `config` is what to do: list, verify, export or diff. InvalidArgument: a checkpoint is not whole.
+absl::Status RunCheckpoint(const CommandLine& line);
 
 // Where a configuration's values come from. `identity`: what a launcher's environment says.
 ConfigSource SourceOf(const CommandLine& line, const std::optional<Identity>& identity);

@@ -52,9 +52,13 @@ absl::Status Mismatch(const std::string& path, const std::string& tensor,
 using WantedTensors = std::map<std::string, TensorSpec>;
 
 absl::Status CheckInitFile(const std::string& path, const TensorFiles& files,
-                           const WantedTensors& all) {
+                           const WantedTensors& all, std::vector<std::string>* strays) {
   for (const auto& [known, place] : files.tensors()) {
     if (all.contains(known)) continue;
+    if (strays != nullptr) {
+      strays->push_back(absl::StrCat("unexpected: ", known));
+      continue;
+    }
     const auto name = [](std::string* to, const auto& each) { to->append(each.first); };
     const std::string names = absl::StrJoin(all, "|", name);
     const absl::string_view nearest = NearestChoice(names, known);
@@ -64,6 +68,10 @@ absl::Status CheckInitFile(const std::string& path, const TensorFiles& files,
   }
   for (const auto& [name, spec] : all) {
     const auto found_at = files.tensors().find(name);
+    if (found_at == files.tensors().end() && strays != nullptr) {
+      strays->push_back(absl::StrCat("missing: ", name));
+      continue;
+    }
     if (found_at == files.tensors().end()) {
       return Mismatch(path, name, "missing; the model has it");
     }
@@ -86,23 +94,24 @@ absl::Status CheckInitFile(const std::string& path, const TensorFiles& files,
 
 }  // namespace
 
-absl::StatusOr<Preset> OpenInitFile(const std::string& path, const ModelDescription& model) {
+absl::StatusOr<Preset> OpenInitFile(const std::string& path, const ModelDescription& model,
+                                    std::vector<std::string>* strays) {
   RZ_ASSIGN_OR_RETURN(TensorFiles files, TensorFiles::Open(path));
-  return PresetOf(path, std::move(files), model);
+  return PresetOf(path, std::move(files), model, strays);
 }
 
 absl::StatusOr<Preset> PresetOf(const std::string& path, TensorFiles files,
-                                const ModelDescription& model) {
+                                const ModelDescription& model, std::vector<std::string>* strays) {
   WantedTensors wanted;
   for (const LayerDescription& layer : model.layers) {
     for (const ParameterSpec& p : layer.parameters) wanted[p.name] = SpecOf(p);
     for (const StatisticSpec& s : layer.statistics) wanted[s.name] = SpecOf(s);
   }
-  RZ_RETURN_IF_ERROR(CheckInitFile(path, files, wanted));
+  RZ_RETURN_IF_ERROR(CheckInitFile(path, files, wanted, strays));
   return [wanted, files = std::move(files)](const std::string& name,
                                             std::vector<float>& values) -> absl::StatusOr<bool> {
     const auto found = wanted.find(name);
-    if (found == wanted.end()) return false;
+    if (found == wanted.end() || !files.tensors().contains(name)) return false;
     const TensorSpec& spec = found->second;
     if (spec.type == TensorType::kI64) {
       int64_t count = 0;

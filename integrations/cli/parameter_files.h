@@ -32,10 +32,13 @@ using Preset =
 // For RingModelOptions::preset: initial values from files (TensorFiles::Open). Thread-safe. InvalidArgument or
 // NotFound, naming file and tensor, unless they have exactly the model's parameters and running
 // statistics, with their shapes (counts: int64, the rest floating-point).
-absl::StatusOr<Preset> OpenInitFile(const std::string& path, const ModelDescription& model);
+// With `strays` names may be missing or unexpected: it gets a line for each.
+absl::StatusOr<Preset> OpenInitFile(const std::string& path, const ModelDescription& model,
+                                    std::vector<std::string>* strays = nullptr);
 // The same from files that are open. `path` names them in errors.
 absl::StatusOr<Preset> PresetOf(const std::string& path, TensorFiles files,
-                                const ModelDescription& model);
+                                const ModelDescription& model,
+                                std::vector<std::string>* strays = nullptr);
 
 // Bytes of all values in the file of ParameterCollector; its header is not counted.
 uint64_t DumpBytes(const std::vector<StageLayout>& layouts);

@@ -18,6 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "base/files.h"
 #include "base/status.h"
+#include "integrations/checkpoint/tensor_file_writer.h"
 #include "integrations/cli/command_line.h"
 #include "integrations/cli/resources.h"
 #include "integrations/cli/train_worker.h"
@@ -242,6 +243,7 @@ absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunInput& input,
                                                .self = WorkerId(w),
                                                .metrics_count = kMetricsCount,
                                                .kind = PoolKindOf(input)}));
+    if (plan.checkpoint.any()) mine.staging = TensorFileWriter::kStagingBytes;
     // In its modules.
     for (const StagePlan& stage : plan.stages) mine.statistics += stage.buffer_bytes;
     // What is private is on the heap.

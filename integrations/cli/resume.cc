@@ -13,17 +13,20 @@ namespace {
 
 using Note = std::function<void(const std::string&)>;
 
-absl::StatusOr<std::shared_ptr<const Checkpoint>> Find(const CommandLine& line,
-                                                       Checkpoint::Check check, const Note& note,
+absl::StatusOr<std::shared_ptr<const Checkpoint>> Find(const CommandLine& line, const Note& note,
                                                        const Config& config) {
-  if (!line.resume->empty()) return Checkpoint::Open(*line.resume, check);
+  constexpr auto kAll = Checkpoint::Check::kValues;
+  if (!line.resume->empty()) {
+    auto opened = Checkpoint::Open(*line.resume, kAll);
+    return opened.ok() ? std::move(opened) : Annotate(opened.status(), "--resume");
+  }
   const std::string& folder = config.cyclic.checkpoint.folder;
   if (folder.empty()) {
     return absl::InvalidArgumentError(
         "--resume: wanted cyclic.checkpoint.folder in the configuration, or --resume PATH");
   }
   RZ_ASSIGN_OR_RETURN(
-      auto found, Checkpoint::OpenNewest(folder, check, [&](const absl::Status& why) {
+      auto found, Checkpoint::OpenNewest(folder, kAll, [&](const absl::Status& why) {
         note(absl::StrCat("warning: not whole, so the one before is taken: ", why.message()));
       }));
   if (found == nullptr) note(absl::StrCat(folder, " has no checkpoint yet: the run begins"));
@@ -67,14 +70,30 @@ CheckpointState StateOf(const RunInput& input, const PlannedRun& run) {
 
 namespace {
 
-absl::Status Resume(const CommandLine& line, Checkpoint::Check check, RunInput& input) {
-  const auto note = [&](const std::string& text) { input.length.notes.push_back(text); };
+// Worker 0 looks at all of it, and tells the others which one it has taken.
+absl::StatusOr<std::shared_ptr<const Checkpoint>> FindForJob(const CommandLine& line,
+                                                             const std::optional<OutsideJob>& job,
+                                                             const Note& note,
+                                                             const Config& config) {
+  constexpr char kKey[] = "resumed", kNone[] = "-";
+  if (!job.has_value()) return Find(line, note, config);
+  Rendezvous& rendezvous = *job->seat.rendezvous;
+  if (job->seat.self.value == 0) {
+    RZ_ASSIGN_OR_RETURN(auto found, Find(line, note, config));
+    RZ_RETURN_IF_ERROR(rendezvous.Put(kKey, found == nullptr ? kNone : found->path()));
+    return found;
+  }
+  RZ_ASSIGN_OR_RETURN(const std::string path, rendezvous.Get(kKey, job->seat.join_limit));
+  if (path == kNone) return nullptr;
+  return Checkpoint::Open(path, Checkpoint::Check::kHeads);
+}
+
+absl::Status Resume(const std::shared_ptr<const Checkpoint>& found, bool new_batch,
+                    const Note& note, RunInput& input) {
   const Config& config = input.config;
-  RZ_ASSIGN_OR_RETURN(const auto found, Find(line, check, note, config));
-  if (found == nullptr) return absl::OkStatus();
   const CheckpointState& state = found->state();
   const int micro_batches = config.cyclic.workers * static_cast<int>(config.batch.laps);
-  if (!line.new_batch) {
+  if (!new_batch) {
     constexpr char kHint[] = " (workers x micro-batches of each; --new-batch goes on all the same)";
     RZ_RETURN_IF_ERROR(Differs(*found, "updates of so many micro-batches:", micro_batches,
                                state.micro_batches, kHint));
@@ -105,7 +124,9 @@ absl::Status Resume(const CommandLine& line, Checkpoint::Check check, RunInput& 
 
 }  // namespace
 
-absl::Status OpenCheckpoints(const CommandLine& line, bool first, RunInput& input) {
+absl::Status OpenCheckpoints(const CommandLine& line, const std::optional<OutsideJob>& job,
+                             RunInput& input) {
+  const bool first = !job.has_value() || job->seat.self.value == 0;
   const std::string& folder = input.config.cyclic.checkpoint.folder;
   if (first && !folder.empty()) {
     RZ_ASSIGN_OR_RETURN(CheckpointLock lock, CheckpointLock::Take(folder));
@@ -118,7 +139,9 @@ absl::Status OpenCheckpoints(const CommandLine& line, bool first, RunInput& inpu
     }
   }
   if (!line.resume.has_value()) return absl::OkStatus();
-  return Resume(line, first ? Checkpoint::Check::kValues : Checkpoint::Check::kHeads, input);
+  const auto note = [&](const std::string& text) { input.length.notes.push_back(text); };
+  RZ_ASSIGN_OR_RETURN(const auto found, FindForJob(line, job, note, input.config));
+  return found == nullptr ? absl::OkStatus() : Resume(found, line.new_batch, note, input);
 }
 
 }  // namespace ringzero

@@ -17,12 +17,13 @@ CheckpointState StateOf(const RunInput& input, const PlannedRun& run);
 // What must be equal in all workers' data, wherever each worker finds its data: lines.
 std::string DataLines(const Dataset& data);
 
-// Called before the plan is made. Where checkpoints are to be written, one process of the job (`first`)
-// locks their folder: input.lock. For --resume fills in input.resumed; input.length.notes say where
+// Called before the plan is made. Where checkpoints are to be written, one process of the job
+// (`job`: that of worker 0, which also finds the checkpoint for all) locks their folder: input.lock. For --resume fills in input.resumed; input.length.notes say where
 // the run goes on, what is not whole, and what is otherwise than in the run that was interrupted.
 // InvalidArgument: the checkpoint is of another run, and how; or the folder has checkpoints, but the
 // run is not to go on from them. AlreadyExists: another job writes there.
-absl::Status OpenCheckpoints(const CommandLine& line, bool first, RunInput& input);
+absl::Status OpenCheckpoints(const CommandLine& line, const std::optional<OutsideJob>& job,
+                             RunInput& input);
 
 }  // namespace ringzero
 

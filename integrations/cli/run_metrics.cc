@@ -374,12 +374,12 @@ std::optional<std::string> NonfiniteWatch::Summary() const {
 
 std::string MetricsFlights(const std::string& folder) { return absl::StrCat(folder, "/flight"); }
 
-absl::Status MakeMetricsFolder(const std::string& folder) {
+absl::Status MakeMetricsFolder(const std::string& folder, bool goes_on) {
   for (const char* const name : {"run.json", "metrics.jsonl", "tensorboard", "csv", "config.json",
                                  "provenance.json", "summary.json"}) {
     const std::string path = absl::StrCat(folder, "/", name);
     std::error_code missing;
-    if (!std::filesystem::exists(path, missing)) continue;
+    if (goes_on || !std::filesystem::exists(path, missing)) continue;
     return absl::AlreadyExistsError(absl::StrCat("--metrics ", folder, ": holds ", path,
                                                  " of an earlier run; name another folder, or "
                                                  "remove it"));
@@ -396,28 +396,36 @@ absl::StatusOr<std::unique_ptr<RunMetrics>> RunMetrics::Create(const RunFacts& f
     if (writer.ok()) metrics->writers_.push_back(*std::move(writer));
     return writer.status();
   };
+  const MetricsMoment begin = metrics->At(facts.plan.first_iteration);
+  std::optional<MetricsMoment> resumed;
+  if (facts.plan.first_iteration > 0) resumed = begin;
   if (!folder.empty()) {
     RZ_RETURN_IF_ERROR(WriteWholeFile(absl::StrCat(folder, "/run.json"), Describe(facts, so_far)));
-    RZ_RETURN_IF_ERROR(take(MakeJsonLinesWriter(absl::StrCat(folder, "/metrics.jsonl"))));
+    RZ_RETURN_IF_ERROR(take(MakeJsonLinesWriter(absl::StrCat(folder, "/metrics.jsonl"), begin)));
     RZ_RETURN_IF_ERROR(
-        take(MakeTensorBoardWriter({.output_path = folder, .job_name = "tensorboard"})));
-    RZ_RETURN_IF_ERROR(take(MakeCsvWriter({.output_path = folder, .job_name = "csv"})));
+        take(MakeTensorBoardWriter({.output_path = folder, .job_name = "tensorboard"}, begin)));
+    RZ_RETURN_IF_ERROR(take(MakeCsvWriter({.output_path = folder, .job_name = "csv"}, begin)));
   }
   const Config& config = facts.config;
-  if (config.tensorboard) RZ_RETURN_IF_ERROR(take(MakeTensorBoardWriter(*config.tensorboard)));
-  if (config.csv_monitor) RZ_RETURN_IF_ERROR(take(MakeCsvWriter(*config.csv_monitor)));
+  if (config.tensorboard) {
+    RZ_RETURN_IF_ERROR(take(MakeTensorBoardWriter(*config.tensorboard, resumed)));
+  }
+  if (config.csv_monitor) RZ_RETURN_IF_ERROR(take(MakeCsvWriter(*config.csv_monitor, resumed)));
   if (metrics->writers_.empty()) return nullptr;
   return metrics;
 }
 
-absl::Status RunMetrics::WriteAll(int iterations_done, const std::vector<Metric>& scalars) {
+MetricsMoment RunMetrics::At(int iterations_done) const {
   // A plan that counts no samples has no size of a micro-batch either.
   const Plan& plan = facts_.plan;
   const int64_t samples = plan.samples.per_epoch == 0
                               ? iterations_done * facts_.config.batch.train_batch
                               : SamplesBefore(plan, Iteration(iterations_done));
-  const MetricsMoment moment{
-      .samples = samples, .iteration = iterations_done, .wall_seconds = WallSeconds()};
+  return {.samples = samples, .iteration = iterations_done, .wall_seconds = WallSeconds()};
+}
+
+absl::Status RunMetrics::WriteAll(int iterations_done, const std::vector<Metric>& scalars) {
+  const MetricsMoment moment = At(iterations_done);
   absl::Status status;
   std::erase_if(writers_, [&](const MetricsWriter& write) {
     const absl::Status written = write(moment, scalars);

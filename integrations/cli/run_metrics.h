@@ -135,6 +135,7 @@ class RunMetrics {
  private:
   explicit RunMetrics(const RunFacts& facts)
       : facts_(facts), stale_share_(StaleShare(facts.plan)) {}
+  MetricsMoment At(int iterations_done) const;
   absl::Status WriteAll(int iterations_done, const std::vector<Metric>& scalars);
 
   const RunFacts facts_;
@@ -144,8 +145,8 @@ class RunMetrics {
 };
 
 // Before the run: makes the folder, and checks that a file can be written there. AlreadyExists if
-// the folder holds an earlier run's metrics.
-absl::Status MakeMetricsFolder(const std::string& folder);
+// the folder holds an earlier run's metrics, and this run does not go on from it.
+absl::Status MakeMetricsFolder(const std::string& folder, bool goes_on);
 
 // Where the workers leave their flight records of a run's end.
 std::string MetricsFlights(const std::string& folder);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <climits>
+#include <csignal>
 #include <cstdio>
 #include <functional>
 #include <memory>
@@ -110,7 +111,13 @@ absl::StatusOr<PlannedRun> PlanAndCheck(TrainRun& run, const PlanFunction& plan_
   run.rule_text = DescribeRule(planned.planned, run.input.length);
   const std::string& dump = run.line.dump_parameters;
   if (!run.line.init.empty()) {
-    RZ_RETURN_IF_ERROR(OpenInitFile(run.line.init, planned.model).status());
+    std::vector<std::string> strays;
+    RZ_RETURN_IF_ERROR(
+        OpenInitFile(run.line.init, planned.model, run.line.init_partial ? &strays : nullptr)
+            .status());
+    if (run.speaks() && !strays.empty()) {
+      note(absl::StrCat(run.line.init, ": ", absl::StrJoin(strays, ", ")));
+    }
   }
   if (!dump.empty() && run.speaks()) {
     RZ_RETURN_IF_ERROR(
@@ -228,13 +235,20 @@ absl::StatusOr<std::vector<std::string>> RunAllWorkers(TrainRun& run) {
       .threads = config.cyclic.threads,
       .metrics_count = kMetricsCount,
       .checksums = config.cyclic.checksums};
+  const auto& checkpoint = config.cyclic.checkpoint;
+  const bool saves_on_signal = checkpoint.on_signal && checkpoint.on_request();
+  if (saves_on_signal) {
+    options.launch.interrupt.patience = checkpoint.grace;
+  }
   if (run.speaks()) options.launch.on_report = Listener(run);
   const InjectConfig& inject = config.cyclic.inject;
-  options.on_start = [&](WorkerId self) {
+  options.on_start = [&, saves_on_signal](WorkerId self) {
     if (processes) {
       NameProcess(absl::StrCat("ringzero worker ", self.value));
       NameThread(absl::StrCat("ringzero w", self.value));  // the longer name does not fit
     }
+    // Who sends SIGTERM to the whole group waits for the launcher, which asks this worker to save.
+    if (processes && saves_on_signal) std::signal(SIGTERM, SIG_IGN);
     const Injection injection = processes ? Injection(inject, self) : InjectionAnywhere(run);
     injection.Reach(InjectConfig::Point::kStart);
     const absl::Status watched = run.desk.Start();
@@ -250,7 +264,8 @@ absl::StatusOr<std::vector<std::string>> RunAllWorkers(TrainRun& run) {
 }
 
 absl::Status CheckFiles(const CommandLine& line, const Config& config) {
-  if (!line.metrics.empty()) RZ_RETURN_IF_ERROR(MakeMetricsFolder(line.metrics));
+  if (!line.metrics.empty())
+    RZ_RETURN_IF_ERROR(MakeMetricsFolder(line.metrics, line.resume.has_value()));
   return CheckOutputFiles({{"--summary", line.summary},
                            {"--dump-parameters", line.dump_parameters},
                            {"--trace", line.trace}},
@@ -294,8 +309,7 @@ absl::StatusOr<RunInput> Prepare(const CommandLine& line, absl::StatusOr<Config>
     return InvalidArgument("--trace-iterations ", traced.first, ":", traced.last, ": the run has ",
                            input.length.iterations);
   }
-  const bool first = !job.has_value() || job->seat.self.value == 0;
-  RZ_RETURN_IF_ERROR(OpenCheckpoints(line, first, input));
+  RZ_RETURN_IF_ERROR(OpenCheckpoints(line, job, input));
   return input;
 }
 
@@ -430,13 +444,13 @@ absl::Status Train(const CommandLine& line, const std::optional<RunRecord>& befo
                .seat = job.has_value() ? std::optional(job->seat) : std::nullopt,
                .desk = FlightDesk(line.flight)};
   if (job.has_value() && run.speaks()) run.screen.Note(Describe(job->identity));
-  if (run.speaks()) {
-    for (const std::string& note : run.input.length.notes) run.screen.Note(note);
-  }
   if (!job.has_value()) {
     RZ_RETURN_IF_ERROR(CheckLimits(LaunchNeedsOf(
         WorkersAs(run.config()), run.config().cyclic.workers, run.config().cyclic.threads)));
     RZ_RETURN_IF_ERROR(CheckPlanInChild(run));
+  }
+  if (run.speaks()) {
+    for (const std::string& note : run.input.length.notes) run.screen.Note(note);
   }
   RemoveOldFlights(run);
   RecordRun(run, job.has_value() ? job->identity.source : "");

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -42,6 +43,7 @@ using Action = InjectConfig::Action;
 using Point = InjectConfig::Point;
 
 constexpr int kSlowness = 10;
+constexpr int kEndSignal = 1 << 12;  // in RingTotals::kSignals; more than there are workers
 
 // With the time, so that a test can count seconds from there.
 void SayInjected(const char* what) {
@@ -99,7 +101,12 @@ class Worker {
         progress_(facts_),
         totals_(plan()),
         nonfinite_(plan().iterations),
-        stragglers_(plan().workers) {}
+        stragglers_(plan().workers) {
+    const auto& resumed = task_.input.resumed;
+    if (resumed != nullptr && resumed->state().loss_scale.has_value()) {
+      report_.skipped_updates = resumed->state().loss_scale->skipped;
+    }
+  }
 
   absl::StatusOr<WorkerReport> Run() {
     absl::Status status = RunAll();
@@ -111,7 +118,7 @@ class Worker {
       Miss("trace", trace_->Finish());
     }
     if (!status.ok()) return status;
-    return MakeReport(interrupted);
+    return MakeReport(interrupted || ring_->engine().iterations() < plan().iterations);
   }
 
  private:
@@ -141,6 +148,7 @@ class Worker {
       if (lap.iteration.value == plan().first_iteration && lap.lap.value == 0)
         ring_->engine().MeasureClock();
       if (task_.self.value != 0) continue;
+      AskForSaves();
       if (const absl::Status said = SayWhatIsNew(); !said.ok()) {
         ring_->engine().Abort(said);
         return said;
@@ -193,7 +201,10 @@ class Worker {
       options.on_stage_done = [this](const StageDone& done) { TrackActivations(done); };
     }
     if (!task_.line.init.empty()) {
-      RZ_ASSIGN_OR_RETURN(options.preset, OpenInitFile(task_.line.init, task_.run.model));
+      std::vector<std::string> strays;  // have been told before
+      RZ_ASSIGN_OR_RETURN(options.preset,
+                          OpenInitFile(task_.line.init, task_.run.model,
+                                       task_.line.init_partial ? &strays : nullptr));
     }
     if (const auto& resumed = task_.input.resumed; resumed != nullptr) {
       RZ_ASSIGN_OR_RETURN(options.preset,
@@ -209,25 +220,58 @@ class Worker {
       seat_ = task_.desk->Add(
           task_.self, {.take = [running](const std::string& why) { return running->Flight(why); },
                        .missing = [this](const absl::Status& why) { Miss("flight records", why); },
-                       .interrupt = [running] { running->Abort(Interrupted()); }});
+                       .interrupt =
+                           [this, running] {
+                             hears_end_ = true;
+                             if (!saves_on_signal()) running->Abort(Interrupted());
+                           }});
+      if (saves_on_signal()) task_.desk->TraceWith(task_.self, [this] { hears_save_ = true; });
     }
     return absl::OkStatus();
   }
 
+  bool saves_on_signal() const {
+    return plan().checkpoint.on_request && config_.cyclic.checkpoint.on_signal;
+  }
+
+  // Worker 0, after each lap: asks for what a signal or the time wants. What cannot be asked for in
+  // this iteration is asked for in the next one.
+  void AskForSaves() {
+    if (!plan().checkpoint.on_request) return;
+    const auto interval = config_.cyclic.checkpoint.interval;
+    const auto now = std::chrono::steady_clock::now();
+    if (interval.count() > 0 && now - asked_at_ >= interval) saves_ = true;
+    Engine& engine = ring_->engine();
+    if (saves_ || (ends_ && !end_.has_value())) {
+      const absl::StatusOr<Version> saved = engine.Ask(Request::kCheckpoint);
+      if (saved.ok()) {
+        asked_at_ = now;
+        saves_ = false;
+      }
+    }
+    if (!ends_ || end_.has_value()) return;
+    const absl::StatusOr<Version> last = engine.Ask(Request::kEnd);
+    if (!last.ok()) return;
+    end_ = *last;
+    Say("note", absl::StrCat("a signal came: the run ends after iteration ", last->value));
+  }
+
   absl::StatusOr<std::unique_ptr<Saver>> MakeSaver() {
-    CheckpointSaverOptions options{.folder = config_.cyclic.checkpoint.folder,
-                                   .keep = config_.cyclic.checkpoint.keep,
-                                   .run = StateOf(task_.input, task_.run),
-                                   .stages = plan().stage_count(),
-                                   .layouts = task_.run.planned.layouts,
-                                   .optimizer = config_.optimizer,
-                                   .files = {.wait_timeout = config_.cyclic.wait_timeout},
-                                   .failed =
-                                       [this](Version v, const absl::Status& why) {
-                                         Miss(absl::StrCat("checkpoint of iteration ", v.value),
-                                              why);
-                                       },
-                                   .moment = [this] { injection_.ReachSave(); }};
+    CheckpointSaverOptions options{
+        .folder = config_.cyclic.checkpoint.folder,
+        .keep = config_.cyclic.checkpoint.keep,
+        .run = StateOf(task_.input, task_.run),
+        .stages = plan().stage_count(),
+        .layouts = task_.run.planned.layouts,
+        .optimizer = config_.optimizer,
+        .files = {.wait_timeout = config_.cyclic.wait_timeout / 2},  // before an update's own
+        .failed =
+            [this](Version v, const absl::Status& why) {
+              const int self = task_.self.value;  // worker 0 speaks of the whole
+              const std::string by = self == 0 ? "" : absl::StrCat(", worker ", self);
+              Miss(absl::StrCat("checkpoint of iteration ", v.value, by), why);
+            },
+        .moment = [this] { injection_.ReachSave(); }};
     return MakeCheckpointSaver(std::move(options));
   }
 
@@ -287,7 +331,8 @@ class Worker {
   }
 
   bool IsLast(const LapTask& lap) const {
-    return lap.kind == LapTask::Kind::kTrain && lap.iteration.value + 1 == plan().iterations &&
+    return lap.kind == LapTask::Kind::kTrain &&
+           lap.iteration.value + 1 == ring_->engine().iterations() &&
            lap.lap.value + 1 == plan().laps;
   }
 
@@ -316,6 +361,8 @@ class Worker {
   // Adds what RingTotals cannot know of a lap of training.
   void AddKnown(const LapTask& lap, std::vector<double>& totals) {
     totals[RingTotals::kOffCore] = meter_->TakeOffCoreSeconds();
+    if (hears_save_.exchange(false)) totals[RingTotals::kSignals] += 1;
+    if (hears_end_.exchange(false)) totals[RingTotals::kSignals] += kEndSignal;
     const bool last_lap = lap.lap.value + 1 == plan().laps;
     if (last_lap && task_.pss_mib) totals[RingTotals::kPss] = task_.pss_mib();
     if (lap.lap.value > 0) return;
@@ -324,7 +371,8 @@ class Worker {
     }
     const Engine& engine = ring_->engine();
     const Iteration of(lap.iteration.value - RingTotals::GradientLag(plan()));
-    if (of.value >= 0) totals[RingTotals::kGradientSquares] = engine.GradientSquares(of);
+    if (of.value >= plan().first_iteration)
+      totals[RingTotals::kGradientSquares] = engine.GradientSquares(of);
     if (task_.self.value == 0) totals[RingTotals::kLossScale] = engine.LossScaleOf(lap.iteration);
   }
 
@@ -370,6 +418,9 @@ class Worker {
     if (!report_.first_loss.has_value()) report_.first_loss = loss;
     report_.last_loss = loss;
     report_.iterations = result.done();
+    const auto signals = static_cast<int64_t>(result.total(RingTotals::kSignals));
+    ends_ = ends_ || signals >= kEndSignal;
+    saves_ = saves_ || signals % kEndSignal > 0;
     const OptimizerOptions& optimizer = config_.optimizer;
     report_.lr = RateAt(optimizer.curve, optimizer.learning_rate,
                         result.iteration.value - report_.skipped_updates)
@@ -377,7 +428,7 @@ class Worker {
     report_.pss_mib = result.total(RingTotals::kPss);
     if (metrics_ != nullptr) Miss("metrics", metrics_->Write(result, report_.lr));
     const int lag = RingTotals::GradientLag(plan());
-    if (result.done() > lag) {
+    if (result.done() - lag > plan().first_iteration) {
       RZ_RETURN_IF_ERROR(HearNorm(result.done() - lag, result.total(RingTotals::kGradientSquares)));
     }
     const double waits = Usage::Now(ring_->engine().stats()).waits();
@@ -436,8 +487,9 @@ class Worker {
   // At the end: also the last iterations' norms, which no later iteration's report could tell.
   absl::Status SayTheRest() {
     RZ_RETURN_IF_ERROR(SayWhatIsNew());
-    const int end = plan().iterations;
-    for (int t = std::max(0, end - RingTotals::GradientLag(plan())); t < end; ++t) {
+    const int end = ring_->engine().iterations();
+    for (int t = std::max(plan().first_iteration, end - RingTotals::GradientLag(plan())); t < end;
+         ++t) {
       RZ_RETURN_IF_ERROR(HearNorm(t + 1, ring_->engine().GradientSquares(Iteration(t))));
     }
     const std::optional<std::string> line = nonfinite_.Summary();
@@ -505,6 +557,10 @@ class Worker {
   NonfiniteWatch nonfinite_;
   StragglerWatch stragglers_;
   std::optional<LapMeter> meter_;
+  bool ends_ = false, saves_ = false;                         // worker 0: is to be asked for
+  std::optional<Version> end_;                                // what was answered
+  std::atomic<bool> hears_end_ = false, hears_save_ = false;  // by a signal to this worker
+  std::chrono::steady_clock::time_point asked_at_ = std::chrono::steady_clock::now();
   Mutex not_written_mutex_;
   NotWritten not_written_ ABSL_GUARDED_BY(not_written_mutex_);
   std::unique_ptr<RunMetrics> metrics_;

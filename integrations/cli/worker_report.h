@@ -56,6 +56,7 @@ class RingTotals {
     kLossScale,         // first lap, worker 0: of this iteration
     kNonfiniteLosses,   // 1: the micro-batch's loss is not finite
     kNonfiniteNumbers,  // the number of that micro-batch
+    kSignals,           // 1: it was asked to save, 1 << 12: to save and to end
     kPace,              // first lap, the worker of PaceOf: its Pace
     kCount = kPace + sizeof(Pace) / sizeof(double)
   };

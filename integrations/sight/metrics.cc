@@ -2,7 +2,8 @@
 // four fields.
 //
 // A record: length (8 bytes, little endian), its masked CRC-32C, the event, its masked CRC-32C. An
-// Event has wall_time (1, double), step (2, int64), file_version (3, string) or summary (5). A
+// Event has wall_time (1, double), step (2, int64), file_version (3, string), summary (5) or a
+// session (7), which has its status (1). A
 // Summary has values (1); a value has its tag (1) and simple_value (2, float). Nothing more of
 // protobuf is written here.
 #include "integrations/sight/metrics.h"
@@ -15,9 +16,12 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/files.h"
 #include "base/status.h"
@@ -71,6 +75,23 @@ std::string Record(const std::string& event) {
   return absl::StrCat(length, BytesOf(MaskedCrc(length)), event, BytesOf(MaskedCrc(event)));
 }
 
+// Whether a line stays in a run that goes on from `resumed`, in iterations or samples.
+bool Stays(int64_t at, int64_t resumed, bool evaluation) {
+  return at < resumed || (at == resumed && !evaluation);
+}
+
+// Of a file that may be missing.
+absl::Status CutLines(const std::string& path, const std::function<bool(absl::string_view)>& keep) {
+  const absl::StatusOr<std::string> text = ReadWholeFile(path);
+  if (absl::IsNotFound(text.status())) return absl::OkStatus();
+  RZ_RETURN_IF_ERROR(text.status());
+  std::string kept;
+  for (const absl::string_view line : absl::StrSplit(*text, '\n', absl::SkipEmpty())) {
+    if (keep(line)) absl::StrAppend(&kept, line, "\n");
+  }
+  return WriteWholeFile(path, kept);
+}
+
 }  // namespace
 
 double WallSeconds() {
@@ -84,18 +105,27 @@ absl::StatusOr<std::string> MakeMonitorFolder(const MonitorConfig& monitor) {
   return folder;
 }
 
-absl::StatusOr<MetricsWriter> MakeCsvWriter(const MonitorConfig& monitor) {
+absl::StatusOr<MetricsWriter> MakeCsvWriter(const MonitorConfig& monitor,
+                                            const std::optional<MetricsMoment>& resumed) {
   RZ_ASSIGN_OR_RETURN(const std::string folder, MakeMonitorFolder(monitor));
-  return [folder, files = std::map<std::string, std::shared_ptr<OutputFile>>()](
+  return [folder, resumed, files = std::map<std::string, std::shared_ptr<OutputFile>>()](
              const MetricsMoment& moment, const std::vector<Metric>& scalars) mutable {
     for (const auto& [name, value] : scalars) {
       std::shared_ptr<OutputFile>& file = files[name];
       if (file == nullptr) {
         const std::string flat = absl::StrReplaceAll(name, {{"/", "_"}, {" ", "_"}});
-        RZ_ASSIGN_OR_RETURN(file, OutputFile::Open(absl::StrCat(folder, "/", flat, ".csv"),
-                                                   OutputFile::As::kAppended));
-        RZ_RETURN_IF_ERROR(
-            file->Write(absl::StrCat("step,", name.substr(name.rfind('/') + 1), "\n")));
+        const std::string path = absl::StrCat(folder, "/", flat, ".csv");
+        const bool evaluation = absl::StrContains(name, "/eval_");
+        const auto stays = [&](absl::string_view line) {
+          int64_t samples = 0;
+          const bool header = !absl::SimpleAtoi(line.substr(0, line.find(',')), &samples);
+          return header || Stays(samples, resumed->samples, evaluation);
+        };
+        if (resumed.has_value()) RZ_RETURN_IF_ERROR(CutLines(path, stays));
+        const bool goes_on = resumed.has_value() && ReadWholeFile(path, 1).ok();
+        RZ_ASSIGN_OR_RETURN(file, OutputFile::Open(path, OutputFile::As::kAppended));
+        const std::string header = absl::StrCat("step,", name.substr(name.rfind('/') + 1), "\n");
+        if (!goes_on) RZ_RETURN_IF_ERROR(file->Write(header));
       }
       RZ_RETURN_IF_ERROR(
           file->Write(absl::StrFormat("%d,%.17g\n", moment.samples, WithoutNanSign(value))));
@@ -104,9 +134,17 @@ absl::StatusOr<MetricsWriter> MakeCsvWriter(const MonitorConfig& monitor) {
   };
 }
 
-absl::StatusOr<MetricsWriter> MakeJsonLinesWriter(const std::string& path) {
+absl::StatusOr<MetricsWriter> MakeJsonLinesWriter(const std::string& path,
+                                                  const std::optional<MetricsMoment>& resumed) {
+  const auto stays = [&](absl::string_view line) {
+    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    return json.is_object() && Stays(json.value("iteration", INT64_MAX), resumed->iteration,
+                                     absl::StrContains(line, "/eval_"));
+  };
+  if (resumed.has_value()) RZ_RETURN_IF_ERROR(CutLines(path, stays));
   RZ_ASSIGN_OR_RETURN(std::shared_ptr<OutputFile> file,
-                      OutputFile::Open(path, OutputFile::As::kGrowing));
+                      OutputFile::Open(path, resumed.has_value() ? OutputFile::As::kAppended
+                                                                 : OutputFile::As::kGrowing));
   return [file](const MetricsMoment& moment, const std::vector<Metric>& scalars) {
     nlohmann::ordered_json line = {{"iteration", moment.iteration},
                                    {"samples", moment.samples},
@@ -116,7 +154,8 @@ absl::StatusOr<MetricsWriter> MakeJsonLinesWriter(const std::string& path) {
   };
 }
 
-absl::StatusOr<MetricsWriter> MakeTensorBoardWriter(const MonitorConfig& monitor) {
+absl::StatusOr<MetricsWriter> MakeTensorBoardWriter(const MonitorConfig& monitor,
+                                                    const std::optional<MetricsMoment>& resumed) {
   RZ_ASSIGN_OR_RETURN(const std::string folder, MakeMonitorFolder(monitor));
   utsname system{};
   uname(&system);
@@ -129,6 +168,15 @@ absl::StatusOr<MetricsWriter> MakeTensorBoardWriter(const MonitorConfig& monitor
   AppendField(version, 1, WallSeconds());
   AppendField(version, 3, absl::string_view("brain.Event:2"));
   RZ_RETURN_IF_ERROR(file->Write(Record(version)));
+  if (resumed.has_value()) {
+    // A session that starts: TensorBoard leaves out what earlier files have from its step on.
+    std::string start, session;
+    AppendField(session, 1, int64_t{1});
+    AppendField(start, 1, WallSeconds());
+    AppendField(start, 2, resumed->samples + 1);
+    AppendField(start, 7, absl::string_view(session));
+    RZ_RETURN_IF_ERROR(file->Write(Record(start)));
+  }
   return [file](const MetricsMoment& moment, const std::vector<Metric>& scalars) {
     std::string summary, event;
     for (const auto& [name, number] : scalars) {

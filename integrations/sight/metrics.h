@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,14 +47,21 @@ using MetricsWriter =
 // Makes the folder output_path/job_name and returns it.
 absl::StatusOr<std::string> MakeMonitorFolder(const MonitorConfig& monitor);
 
+// Each Make… takes the moment from which a run goes on, if it goes on from a checkpoint. What an
+// earlier run has written from there on is cut away; evaluations at this moment are, too, as they are
+// made again.
+
 // One event file, as `tensorboard --logdir` reads it. A NaN stays a NaN.
-absl::StatusOr<MetricsWriter> MakeTensorBoardWriter(const MonitorConfig& monitor);
+absl::StatusOr<MetricsWriter> MakeTensorBoardWriter(
+    const MonitorConfig& monitor, const std::optional<MetricsMoment>& resumed = std::nullopt);
 // One file per scalar: Train_Samples_lr.csv, "step,lr" and then a line per write. An old file
 // is appended to. Values that are not finite are nan, inf or -inf.
-absl::StatusOr<MetricsWriter> MakeCsvWriter(const MonitorConfig& monitor);
+absl::StatusOr<MetricsWriter> MakeCsvWriter(
+    const MonitorConfig& monitor, const std::optional<MetricsMoment>& resumed = std::nullopt);
 // One object per write: {"iteration": 16, "samples": 2048, "wall_seconds": …, "scalars": {…}}.
-// Values that are not finite are null. An old file is emptied.
-absl::StatusOr<MetricsWriter> MakeJsonLinesWriter(const std::string& path);
+// Values that are not finite are null. An old file is emptied, unless the run goes on.
+absl::StatusOr<MetricsWriter> MakeJsonLinesWriter(
+    const std::string& path, const std::optional<MetricsMoment>& resumed = std::nullopt);
 
 }  // namespace ringzero
 

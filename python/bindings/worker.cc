@@ -43,6 +43,10 @@ absl::StatusOr<Config> ConfigOf(std::string text, const std::string& file) {
                                    std::pair("csv_monitor", config.csv_monitor.has_value())}) {
     if (given) return config.Error(key, "not in Python: write engine.losses where you want them");
   }
+  if (!config.cyclic.checkpoint.folder.empty()) {
+    return config.Error("cyclic.checkpoint",
+                        "not in Python yet: engine.state_dict() has the values");
+  }
   if (config.cyclic.transport == CyclicConfig::Transport::kLocal) {
     return config.Error("cyclic.transport",
                         "local is for threads of one process; a worker of Python is a process");

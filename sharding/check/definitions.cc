@@ -296,7 +296,9 @@ std::vector<int> RequiredCollections(const Plan& plan) {
 }
 
 std::vector<int> RequiredCheckpoints(const Plan& plan) {
-  return MadeVersions(plan, plan.checkpoint.every, plan.checkpoint.versions);
+  std::vector<int> named = plan.checkpoint.versions;
+  if (plan.checkpoint.at_end) named.push_back(plan.iterations);
+  return MadeVersions(plan, plan.checkpoint.every, named);
 }
 
 int RequiredParts(const Plan& plan, int worker) {

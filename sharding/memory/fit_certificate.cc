@@ -85,6 +85,7 @@ FitCertificate Certify(const FitInput& input) {
   FitLine activations = add("activations", input.places.passes);
   FitLine pools = add("pools", input.places.parameters);
   FitLine rounding = add("rounding", input.places.moments);
+  FitLine staging{.name = "staging", .workers = std::vector<int64_t>(count)};
   for (size_t w = 0; w < count; ++w) {
     statistics.workers[w] = input.extras[w].statistics;
     pools.workers[w] = input.extras[w].pools;
@@ -92,6 +93,7 @@ FitCertificate Certify(const FitInput& input) {
     const int64_t separate = activations.workers[w] + workers[w].gradients;
     const int64_t together = PassPeak(input.pass, workers[w]);
     fit.apart[w] = std::max<int64_t>(0, separate - together);
+    staging.workers[w] = input.extras[w].staging;
     rounding.workers[w] = input.extras[w].rounding + std::max<int64_t>(0, together - separate);
   }
   const size_t states = MemoryCategories().size();
@@ -99,6 +101,8 @@ FitCertificate Certify(const FitInput& input) {
   fit.lines[states + 1] = activations;
   fit.lines[states + 2] = pools;
   fit.lines[states + 3] = rounding;
+  const bool saves = std::ranges::any_of(staging.workers, [](int64_t bytes) { return bytes > 0; });
+  if (saves) fit.lines.push_back(std::move(staging));
   FitLine process{.name = "process", .workers = std::vector<int64_t>(count)};
   FitLine once{.name = "process, once",
                .workers = std::vector<int64_t>(count),

@@ -7,7 +7,7 @@ namespace ringzero {
 namespace {
 
 // In `kinds`, the first of the two numbers.
-constexpr int kEnds = 1, kEvaluates = 2, kCollects = 4;
+constexpr int kEnds = 1, kEvaluates = 2, kCollects = 4, kSaves = 8;
 
 void Insert(int version, std::vector<int>& versions) {
   const auto at = std::lower_bound(versions.begin(), versions.end(), version);
@@ -18,7 +18,7 @@ void Insert(int version, std::vector<int>& versions) {
 
 void WriteRequest(const RunRequest& request, std::span<double> numbers) {
   numbers[0] = (request.ends ? kEnds : 0) + (request.evaluates ? kEvaluates : 0) +
-               (request.collects ? kCollects : 0);
+               (request.collects ? kCollects : 0) + (request.saves ? kSaves : 0);
   numbers[1] = request.version.value;
 }
 
@@ -27,7 +27,8 @@ RunRequest ReadRequest(std::span<const double> numbers) {
   return {.version = Version(static_cast<int>(numbers[1])),
           .ends = (kinds & kEnds) != 0,
           .evaluates = (kinds & kEvaluates) != 0,
-          .collects = (kinds & kCollects) != 0};
+          .collects = (kinds & kCollects) != 0,
+          .saves = (kinds & kSaves) != 0};
 }
 
 void NoteRequest(const RunRequest& request, Plan& plan) {
@@ -35,6 +36,7 @@ void NoteRequest(const RunRequest& request, Plan& plan) {
   if (request.ends) plan.iterations = std::min(plan.iterations, version);
   if (request.evaluates) Insert(version, plan.evaluation.versions);
   if (request.collects) Insert(version, plan.collection.versions);
+  if (request.saves) Insert(version, plan.checkpoint.versions);
 }
 
 Plan PlanAround(Plan plan, const RunRequest& request) {

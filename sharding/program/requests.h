@@ -1,5 +1,5 @@
 // Requests: what worker 0 may ask for while a run goes on: that it ends early, that a version is
-// evaluated, or that one is collected.
+// evaluated, collected or saved.
 //
 //   const Version v = RequestedVersion(plan, Iteration(17));    // of what iteration 17 brings
 //   const RunRequest request{.version = v, .ends = true};
@@ -8,8 +8,8 @@
 // A request travels with the losses of an iteration's first lap, from worker 0 to the last worker. A
 // worker writes no part of its program so many iterations later (IterationsOfNotice) until it has
 // these losses, and so it knows then what was asked for. Nothing that was written before depends on
-// it: a part of iteration t depends on what is evaluated and collected of θ_t and θ_{t+1}, and on
-// whether iteration t + 1 exists.
+// it: a part of iteration t depends on what is evaluated, collected and saved of θ_t and θ_{t+1},
+// and on whether iteration t + 1 exists.
 #ifndef RINGZERO_SHARDING_PROGRAM_REQUESTS_H_
 #define RINGZERO_SHARDING_PROGRAM_REQUESTS_H_
 
@@ -27,7 +27,8 @@ struct RunRequest {
   bool ends = false;       // it is the last version
   bool evaluates = false;  // it is evaluated
   bool collects = false;   // it is collected
-  bool any() const { return ends || evaluates || collects; }
+  bool saves = false;      // it is saved
+  bool any() const { return ends || evaluates || collects || saves; }
   bool operator==(const RunRequest&) const = default;
 };
 

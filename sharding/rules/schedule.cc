@@ -263,6 +263,7 @@ bool IsSaved(const Plan& plan, Version v) {
   if (!plan.exchange || v.value <= plan.first_iteration || v.value > plan.iterations) return false;
   const CheckpointPlan& checkpoint = plan.checkpoint;
   if (checkpoint.every > 0 && v.value % checkpoint.every == 0) return true;
+  if (checkpoint.at_end && v.value == plan.iterations) return true;
   return std::binary_search(checkpoint.versions.begin(), checkpoint.versions.end(), v.value);
 }
 

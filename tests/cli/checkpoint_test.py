@@ -4,11 +4,13 @@ import json
 import os
 import resource
 import shutil
+import signal
 import struct
 import unittest
 
-from ringzero import KILL, TINY, TestCase, inject, limited, send
+from ringzero import KILL, TERM, TestCase, inject, limited, send
 
+USR2 = signal.SIGUSR2
 SAVING = {"cyclic.checkpoint.folder": "run", "cyclic.checkpoint.every": 4}
 AGAIN = "run/iteration-000008"
 
@@ -157,12 +159,99 @@ class Checkpoints(TestCase):
         os.remove(self.path("run/iteration-000012/model-00002-of-00002.safetensors"))
         self.fails(self.run_program("train", plain, "--init", "run/iteration-000012"), 2, "model-00002-of-00002.safetensors")
 
+    def test_init_partial_lists_what_is_missing_and_unexpected(self):
+        self.saved()
+        plain = self.config("plain.json", **{"iterations": 1})
+        self.runs("checkpoint", "export", "run", "--out", "m.safetensors")
+        self.write("m.safetensors", self.read("m.safetensors").replace(b'"linear0.bias"', b'"linear9.bias"'))
+        self.fails(self.run_program("train", plain, "--init", "m.safetensors"), 2, "linear9.bias", "the nearest is linear0.bias")
+        notes = self.notes(plain, "--init-partial", "m.safetensors")
+        self.assertIn("m.safetensors: unexpected: linear9.bias, missing: linear0.bias", notes)
+        self.fails(self.run_program("train", self.config("wide.json", **{"model.hidden": [24, 8]}), "--init-partial",
+                                    "m.safetensors"), 2, "linear1.bias", "wanted the shape [8], found [16]")
+
     def test_a_run_of_batch_norms_in_bf16_with_predictions_goes_on(self):
         changes = {"model": {"type": "resnet", "depth": 8, "width": 8}, "data.input": [1, 8, 8], "bf16.enabled": True,
                    "cyclic.predict": True, "cyclic.warmup_updates": 6, "cyclic.rule": "cdp_v1"}
         config, wanted = self.saved(**changes)
         for version in ("000004", "000008"):
             self.assertEqual(self.resumed(config, path=f"run/iteration-{version}"), wanted, version)
+
+    def test_metrics_are_cut_back_to_where_the_run_goes_on(self):
+        config = self.config(**SAVING, **{"evaluation.every": 4, "cyclic.checkpoint.keep": 0, "steps_per_print": 1})
+        whole = self.train(config, "--metrics", "whole")
+        shutil.rmtree(self.path("run"))
+        done = self.run_program("train", config, "--metrics", "parts", *inject("kill", at="lap", worker=1, number=14))
+        self.assertEqual(done.returncode, 3, done.stderr)
+        with open(self.path("parts/metrics.jsonl"), "a", encoding="utf-8") as file:
+            file.write('{"iteration": 1000')  # torn
+        summary = self.train(config, "--metrics", "parts", "--resume")
+        self.assertEqual(summary["parameters_sha256"], whole["parameters_sha256"])
+        quality = {}
+        for folder in ("whole", "parts"):
+            lines = self.json_lines(f"{folder}/metrics.jsonl")
+            quality[folder] = sorted((line["iteration"], name, value) for line in lines
+                                     for name, value in line["scalars"].items() if "loss" in name)
+            csv = self.text(f"{folder}/csv/Train_Samples_train_loss.csv")
+            self.assertEqual([line.split(",")[0] for line in csv.splitlines()],
+                             ["step", *(str(16 * (t + 1)) for t in range(12))])
+        self.assertEqual(quality["parts"], quality["whole"])
+
+    def test_a_signal_saves_and_then_ends_the_run(self):
+        config = self.config(**{**SAVING, "iterations": 400, "cyclic.checkpoint.every": 1000, "steps_per_print": 1,
+                                          "cyclic.checkpoint.at_end": False, "model.hidden": [64, 64]})
+        wanted = self.bits(config)
+        process = self.start("train", config, "--summary", "s.json")
+        self.wait_for_line(process, "iteration 5/")
+        send(process.pid, TERM)
+        self.assertEqual(process.wait(60), 128 + TERM, process.stderr.read())
+        saved = self.json("s.json")["iterations"]
+        self.assertLess(saved, 400)
+        self.assertEqual(self.text("run/latest"), f"iteration-{saved:06d}\n")
+        notes = self.notes(config, "--resume", "--summary", "s.json")
+        self.assertIn(f"after iteration {saved}", notes)
+        self.assertEqual(self.json("s.json")["parameters_sha256"], wanted)
+
+    def test_a_signal_saves_and_the_run_goes_on(self):
+        config = self.config(**{**SAVING, "iterations": 400, "cyclic.checkpoint.every": None, "steps_per_print": 1,
+                                          "cyclic.checkpoint.at_end": False, "model.hidden": [64, 64]})
+        process = self.start("train", config)
+        self.wait_for_line(process, "iteration 5/")
+        send(process.pid, USR2)
+        self.assertEqual(process.wait(60), 0, process.stderr.read())
+        [saved] = [name for name in os.listdir(self.path("run")) if name.startswith("iteration-")]
+        self.assertEqual(self.text("run/latest"), saved + "\n")
+
+    def test_after_some_time_the_next_version_is_saved(self):
+        config = self.config(**{**SAVING, "iterations": 300, "cyclic.checkpoint.every": None,
+                                          "cyclic.checkpoint.every_minutes": 0.0001, "cyclic.checkpoint.keep": 0})
+        self.train(config)
+        self.assertGreater(len(os.listdir(self.path("run"))), 4)
+
+    def test_the_commands_that_look_at_checkpoints(self):
+        self.saved()
+        listed = self.runs("checkpoint", "list", "run").stdout.splitlines()
+        self.assertEqual(len(listed), 3)
+        self.assertRegex(listed[0], r"^run/iteration-000004: .*KiB, SGD; cdp_v2, 2 workers, 2 stages, batches of 16$")
+        self.assertIn("; whole", self.runs("checkpoint", "verify", "run/iteration-000008").stdout)
+        for type_name, size in (("fp32", 4), ("bf16", 2)):
+            self.runs("checkpoint", "export", "run", "--out", "m.safetensors", "--dtype", type_name)
+            header = self.read("m.safetensors")
+            self.assertIn({"fp32": b"F32", "bf16": b"BF16"}[type_name], header)
+            self.assertGreater(len(header), 1373 * size)
+        self.assertIn("the same parameters", self.runs("checkpoint", "diff", "run", "run/iteration-000012").stdout)
+        self.assertRegex(self.runs("checkpoint", "diff", "run", "run/iteration-000004").stdout,
+                         r"linear0.weight: \d+ of \d+ values differ, by at most 0")
+        with open(self.path("run/iteration-000008/state.json"), "a", encoding="utf-8") as file:
+            file.write("x")
+        done = self.run_program("checkpoint", "verify", "run")
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(len(done.stdout.splitlines()), 3)
+        self.assertIn("iteration-000008: not whole", done.stdout)
+        for words, says in ((["list", "none"], "none"), (["burn", "run"], "wanted list, verify, export or diff"),
+                            (["export", "run"], "--out"), (["export", "run", "--out", "x", "--dtype", "int4"], "int4"),
+                            (["diff", "run"], "two"), (["list"], "one folder"), ([], "ACTION")):
+            self.fails(self.run_program("checkpoint", *words), 2, says)
 
     def test_a_worker_killed_in_a_save_leaves_the_checkpoints_before(self):
         config, wanted = self.saved()

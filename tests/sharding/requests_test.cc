@@ -18,7 +18,11 @@ namespace ringzero {
 namespace {
 
 RunRequest RequestOf(int kind, Version version) {
-  return {.version = version, .ends = kind == 0, .evaluates = kind == 1, .collects = kind == 2};
+  return {.version = version,
+          .ends = kind == 0,
+          .evaluates = kind == 1,
+          .collects = kind == 2,
+          .saves = kind == 3};
 }
 
 // A worker's program, in which the request is noted when a worker hears of it at the latest.
@@ -54,7 +58,7 @@ TEST(RequestsTest, ProgramsAreThoseOfAPlanThatHadItFromTheBeginning) {
     plan.window = *window;
     ++checked;
     const RunRequest request =
-        RequestOf(shapes.Draw(0, 2), RequestedVersion(plan, Iteration(brought_by)));
+        RequestOf(shapes.Draw(0, 3), RequestedVersion(plan, Iteration(brought_by)));
     SCOPED_TRACE(absl::StrCat(PlanToString(plan), "version ", request.version.value, ", ends ",
                               request.ends, ", evaluates ", request.evaluates));
     Plan asked = plan;
@@ -74,11 +78,12 @@ TEST(RequestsTest, ProgramsAreThoseOfAPlanThatHadItFromTheBeginning) {
 }
 
 TEST(RequestsTest, TravelAsNumbers) {
-  for (int kinds = 0; kinds < 8; ++kinds) {
+  for (int kinds = 0; kinds < 16; ++kinds) {
     const RunRequest request{.version = Version(7),
                              .ends = kinds % 2 == 1,
                              .evaluates = kinds / 2 % 2 == 1,
-                             .collects = kinds / 4 == 1};
+                             .collects = kinds / 4 % 2 == 1,
+                             .saves = kinds / 8 == 1};
     double numbers[kRequestNumbers];
     WriteRequest(request, numbers);
     EXPECT_EQ(ReadRequest(numbers), request);
@@ -92,8 +97,10 @@ TEST(RequestsTest, NoteChangesThePlan) {
   NoteRequest({.version = Version(7), .evaluates = true}, plan);
   NoteRequest({.version = Version(12), .ends = true}, plan);
   NoteRequest({.version = Version(14), .ends = true}, plan);
+  NoteRequest({.version = Version(8), .saves = true}, plan);
   EXPECT_EQ(plan.evaluation.versions, (std::vector<int>{7, 9}));
   EXPECT_EQ(plan.collection.versions, (std::vector<int>{9}));
+  EXPECT_EQ(plan.checkpoint.versions, (std::vector<int>{8}));
   EXPECT_EQ(plan.iterations, 12);
   RZ_ASSIGN(const Plan parsed, ParsePlan(PlanToString(plan)));
   EXPECT_EQ(PlanToString(parsed), PlanToString(plan));

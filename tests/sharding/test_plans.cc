@@ -113,7 +113,7 @@ Plan MakeTestPlan(const PlanShape& shape) {
   plan.evaluation = {.every = shape.evaluate_every,
                      .laps = shape.evaluation_laps,
                      .versions = shape.evaluate_versions};
-  plan.checkpoint.every = shape.save_every;
+  plan.checkpoint = {.every = shape.save_every, .on_request = shape.requests};
   plan.collection = {.every = shape.collect_every,
                      .versions = shape.collect_versions,
                      .worker = WorkerId(shape.collector),

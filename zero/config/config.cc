@@ -176,7 +176,13 @@ absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
        Row("checkpoint.folder", &cyclic.checkpoint.folder),
        Row("checkpoint.every", &cyclic.checkpoint.every),
        Row("checkpoint.keep", &cyclic.checkpoint.keep),
-       Row("checkpoint.at_end", &cyclic.checkpoint.at_end));
+       Row("checkpoint.at_end", &cyclic.checkpoint.at_end),
+       Row("checkpoint.on_signal", &cyclic.checkpoint.on_signal),
+       Row("checkpoint.grace", &cyclic.checkpoint.grace));
+  if (keys.Has("cyclic.checkpoint.every_minutes")) {
+    const double seconds = 60 * keys.Number("cyclic.checkpoint.every_minutes");
+    cyclic.checkpoint.interval = std::chrono::milliseconds(static_cast<int64_t>(1000 * seconds));
+  }
   if (keys.String("cyclic.rule") == "auto") cyclic.rule.reset();
   if (keys.HasSection("cyclic.predict")) {
     cyclic.predict = !keys.Has(kFactor) || keys.Number(kFactor) > 0;
@@ -758,10 +764,10 @@ absl::StatusOr<RunLength> MeasureRun(const Config& config, int64_t train_samples
 
 PlanRequest PlanRequestOf(const Config& config, const RunLength& length) {
   const CyclicConfig& cyclic = config.cyclic;
+  const auto& saves = cyclic.checkpoint;
   CheckpointPlan checkpoint;
-  if (!cyclic.checkpoint.folder.empty() && cyclic.exchange) {
-    checkpoint.every = cyclic.checkpoint.every;
-    if (cyclic.checkpoint.at_end) checkpoint.versions = {length.iterations};
+  if (!saves.folder.empty() && cyclic.exchange) {
+    checkpoint = {.every = saves.every, .at_end = saves.at_end, .on_request = saves.on_request()};
   }
   return {.workers = cyclic.workers,
           .zero_stage = config.zero_stage,
@@ -786,7 +792,8 @@ PlanRequest PlanRequestOf(const Config& config, const RunLength& length) {
           .exchange = cyclic.exchange,
           .iterations = length.iterations,
           .evaluation = length.evaluation,
-          .checkpoint = std::move(checkpoint),
+          .checkpoint = checkpoint,
+          .requests = checkpoint.on_request,
           .optimizer = config.optimizer,
           .precision = config.precision,
           .question = length.question};

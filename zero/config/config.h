@@ -135,10 +135,14 @@ struct CyclicConfig {
   } memory_budget;
   // cyclic.checkpoint
   struct {
-    std::string folder;  // empty: no checkpoints
-    int every = 0;       // 0: only the last version
-    int keep = 2;        // 0: all
+    std::string folder;                     // empty: no checkpoints
+    int every = 0;                          // 0: none of these
+    std::chrono::milliseconds interval{0};  // 0: none of these
+    int keep = 2;                           // 0: all
     bool at_end = true;
+    bool on_signal = true;
+    std::chrono::milliseconds grace{std::chrono::minutes(2)};
+    bool on_request() const { return !folder.empty() && (interval.count() > 0 || on_signal); }
   } checkpoint;
   InjectConfig inject;
 };

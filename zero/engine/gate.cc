@@ -85,6 +85,10 @@ absl::StatusOr<Version> Gate::Ask(RunRequest request) {
     return absl::FailedPreconditionError(
         "a collection was asked for, but plan.collection.on_request is false");
   }
+  if (request.saves && !plan.checkpoint.on_request) {
+    return absl::FailedPreconditionError(
+        "a checkpoint was asked for, but plan.checkpoint.on_request is false");
+  }
   const Plan asked = statistics_.AskedPlan();
   Iteration brought_by(asked.iterations);
   if (!is_over()) {

@@ -82,6 +82,7 @@ void Statistics::Ask(Iteration t, const RunRequest& request) {
   asked.ends |= request.ends;
   asked.evaluates |= request.evaluates;
   asked.collects |= request.collects;
+  asked.saves |= request.saves;
 }
 
 Plan Statistics::AskedPlan() const {

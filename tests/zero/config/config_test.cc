@@ -856,7 +856,7 @@ TEST(ForeignNames, AreWhatTheirProgramsMean) {
       {"n_embd", "nanoGPT's n_embd is model.dim here"},
       {"training.steps", "torchtitan's training.steps is iterations here"},
       {"logging_steps", "HuggingFace's logging_steps is steps_per_print here"},
-      {"save_steps", "HuggingFace's save_steps has no key here: there are no checkpoints yet"},
+      {"save_steps", "HuggingFace's save_steps is cyclic.checkpoint.every here"},
       {"micro_batch_size", "Megatron's micro_batch_size is train_micro_batch_size_per_gpu here"},
       {"batch_size", "train_micro_batch_size_per_gpu here (train_batch_size is that of an update)"},
       {"lr-decay-iters", "is scheduler.params.total_num_steps here"},
