@@ -318,11 +318,10 @@ absl::StatusOr<Plan> ParsePlan(const std::string& text) {
   head.Read("stagger", &plan.stagger).Read("retain", &plan.retain);
   head.Read("exchange", &plan.exchange).Read("iterations", &plan.iterations);
   head.Read("strict", &plan.strict).Read("clipping", &clipping);
-  head.Read("skip_overflows", &plan.skip_overflows);
-  head.Read("evaluate_every", &plan.evaluation.every);
+  head.Read("skip_overflows", &plan.skip_overflows).Read("evaluate_every", &plan.evaluation.every);
   head.Read("evaluation_laps", &plan.evaluation.laps);
-  head.Read("collect_every", &plan.collection.every);
-  head.Read("collector", &plan.collection.worker.value);
+  head.Read("collect_every", &plan.collection.every)
+      .Read("collector", &plan.collection.worker.value);
   head.ReadList("collect_versions", &plan.collection.versions);
   head.ReadIfNext("first_iteration", &plan.first_iteration);
   head.ReadIfNext("warmup_updates", &plan.warmup_updates);

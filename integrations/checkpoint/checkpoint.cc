@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/files.h"
 #include "base/status.h"
-#include "integrations/checkpoint/tensor_file_writer.h"
 #include "sharding/rules/schedule.h"
 
 namespace ringzero {

@@ -4,7 +4,7 @@
 //   request.first_iteration = checkpoint->state().version.value;       // PlanRequest
 //   options.engine.beginning = BeginningOf(checkpoint, planned, …);    // RingModelOptions
 //
-// Any number of workers and stages reads what any other has written: everything is found by its name.
+// MakeCheckpointSaver, below, writes them. Any number of workers and stages reads what any other has written: everything is found by its name.
 #ifndef RINGZERO_INTEGRATIONS_CHECKPOINT_CHECKPOINT_H_
 #define RINGZERO_INTEGRATIONS_CHECKPOINT_CHECKPOINT_H_
 
@@ -19,12 +19,13 @@
 #include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "integrations/checkpoint/checkpoint_folder.h"
+#include "integrations/checkpoint/tensor_file_writer.h"
 #include "integrations/data/safetensors.h"
-#include "integrations/data/tensor_files.h"
 #include "sharding/plan.h"
 #include "zero/engine_options.h"
 #include "zero/layout.h"
 #include "zero/optimizer/optimizer.h"
+#include "zero/saver.h"
 
 namespace ringzero {
 
@@ -71,6 +72,30 @@ Beginning BeginningOf(const std::shared_ptr<const Checkpoint>& checkpoint, const
 // One line if the plan's first iterations want older versions that BeginningOf has not; or empty.
 std::string DescribeNewStart(const Checkpoint& checkpoint, const Plan& plan,
                              const std::vector<StageLayout>& layouts);
+
+// The Saver that writes a run's checkpoints:
+//
+//   RZ_ASSIGN_OR_RETURN(options.saver, MakeCheckpointSaver({.folder = "run", …}));   // EngineOptions
+//
+// Each worker writes the files of its stages; worker 0 makes them a checkpoint when all are there
+// (checkpoint_folder.h). All of it happens on one thread of the saver's. The folder must be one that
+// the hosts of all workers share. What goes wrong is told, and the run goes on: the checkpoints
+// before it stand.
+struct CheckpointSaverOptions {
+  std::string folder;   // of the run; it is there
+  int keep = 0;         // the newest checkpoints; 0: all
+  CheckpointState run;  // worker 0: what is the same in all of its checkpoints
+  int stages = 0;
+  std::vector<StageLayout> layouts;  // by stage
+  OptimizerOptions optimizer;
+  TensorFileOptions files;
+  // Called on the saver's thread, or not at all if it is null: the version has no checkpoint, and why.
+  std::function<void(Version, const absl::Status&)> failed;
+  CommitMoment moment;  // between any two steps
+};
+
+// Errors of TensorFileWriter::Create.
+absl::StatusOr<std::unique_ptr<Saver>> MakeCheckpointSaver(CheckpointSaverOptions options);
 
 }  // namespace ringzero
 

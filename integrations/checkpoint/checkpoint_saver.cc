@@ -1,6 +1,4 @@
 // One thread with a queue: parts of versions into files, and what all have written into a checkpoint.
-#include "integrations/checkpoint/checkpoint_saver.h"
-
 #include <sys/stat.h>
 
 #include <atomic>
@@ -22,6 +20,7 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "base/system_names.h"
+#include "integrations/checkpoint/checkpoint.h"
 #include "p2p/checksummed_transport.h"
 #include "sharding/memory/block_table.h"
 

@@ -19,7 +19,6 @@
 #include "absl/status/statusor.h"
 #include "base/crypto.h"
 #include "integrations/data/safetensors.h"
-#include "integrations/data/tensor_files.h"
 #include "integrations/torch/ring_model.h"
 #include "zero/layout.h"
 #include "zero/model_plan.h"

@@ -19,10 +19,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "integrations/checkpoint/checkpoint.h"
+#include "integrations/cli/command_line.h"
 #include "integrations/cli/provenance.h"
 #include "integrations/data/dataset.h"
 #include "integrations/torch/models/configured_run.h"
 #include "integrations/torch/run_workers.h"
+#include "p2p/job/join_job.h"
 #include "sharding/memory/block_table.h"
 #include "sharding/memory/fit_certificate.h"
 #include "sharding/plan.h"
@@ -87,6 +89,20 @@ absl::StatusOr<RunFit> CertifyRun(const RunInput& input, const PlannedRun& run, 
 
 // For the summary: by place, bytes by category, the peak, and the budget.
 OrderedJson RunFitJson(const RunFit& fit);
+
+// What state.json says of a run, but for what each version has of its own.
+CheckpointState StateOf(const RunInput& input, const PlannedRun& run);
+
+// What must be equal in all workers' data, wherever each worker finds its data: lines.
+std::string DataLines(const Dataset& data);
+
+// Called before the plan is made. Where checkpoints are to be written, one process of the job
+// (`job`: that of worker 0, which also finds the checkpoint for all) locks their folder: input.lock. For --resume fills in input.resumed; input.length.notes say where
+// the run goes on, what is not whole, and what is otherwise than in the run that was interrupted.
+// InvalidArgument: the checkpoint is of another run, and how; or the folder has checkpoints, but the
+// run is not to go on from them. AlreadyExists: another job writes there.
+absl::Status OpenCheckpoints(const CommandLine& line, const std::optional<OutsideJob>& job,
+                             RunInput& input);
 
 }  // namespace ringzero
 

@@ -1,11 +1,10 @@
 // A checkpoint against the run that is to go on from it.
-#include "integrations/cli/resume.h"
-
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "integrations/cli/plan_run.h"
 #include "integrations/cli/provenance.h"
 
 namespace ringzero {

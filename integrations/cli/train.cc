@@ -28,7 +28,6 @@
 #include "integrations/cli/plan_run.h"
 #include "integrations/cli/provenance.h"
 #include "integrations/cli/resources.h"
-#include "integrations/cli/resume.h"
 #include "integrations/cli/run_metrics.h"
 #include "integrations/cli/train_worker.h"
 #include "integrations/sight/flight_desk.h"

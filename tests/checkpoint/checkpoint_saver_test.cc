@@ -1,5 +1,4 @@
 // What a saver has written is read back; what is damaged is refused by name; a disk that fails costs one checkpoint, no run.
-#include "integrations/checkpoint/checkpoint_saver.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
