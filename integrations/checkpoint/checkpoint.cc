@@ -2,7 +2,9 @@
 #include "integrations/checkpoint/checkpoint.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <deque>
 #include <span>
 #include <utility>
 
@@ -160,6 +162,73 @@ std::string DescribeNewStart(const Checkpoint& checkpoint, const Plan& plan,
     }
   }
   return "";
+}
+
+namespace {
+
+const ParameterSpec& SpecOf(const ShardedOptimizer& optimizer, const std::string& name) {
+  const auto& parameters = optimizer.shards().layouts[optimizer.self().value].parameters;
+  return *std::ranges::find(parameters, name, &ParameterSpec::name);
+}
+
+// One number, of whatever type.
+absl::StatusOr<float> ReadStep(const TensorFiles& files, const std::string& name) {
+  int64_t whole = 0;
+  if (files.Read(name, {}, std::span(&whole, 1)).ok()) return static_cast<float>(whole);
+  float step = 0;
+  RZ_RETURN_IF_ERROR(files.Read(name, {}, std::span(&step, 1)));
+  return step;
+}
+
+}  // namespace
+
+absl::Status SaveOptimizerStates(const ShardedOptimizer& optimizer, const std::string& path) {
+  std::vector<TensorSource> tensors;
+  std::deque<int64_t> steps;
+  optimizer.VisitStates([&](const ShardedOptimizer::NamedState& state) {
+    const ParameterSpec& parameter = SpecOf(optimizer, state.parameter);
+    TensorSource& tensor = tensors.emplace_back();
+    tensor.spec.name = absl::StrCat(state.parameter, ".", state.state);
+    if (state.state == "step") {
+      tensor.spec.type = TensorType::kI64;
+      steps.push_back(static_cast<int64_t>(state.values[0]));
+      tensor.values = reinterpret_cast<const std::byte*>(&steps.back());
+    } else {
+      tensor.spec.shape = parameter.shape;
+      tensor.values = std::as_bytes(state.values).data();
+      tensor.strides = parameter.strides;
+    }
+  });
+  RZ_ASSIGN_OR_RETURN(const auto writer, TensorFileWriter::Create({}));
+  const std::atomic<bool> go_on = false;
+  return writer->Write(path, std::move(tensors), go_on).status();
+}
+
+absl::Status LoadOptimizerStates(const TensorFiles& files, ShardedOptimizer& optimizer) {
+  float updates = 0;
+  for (const auto& [name, place] : files.tensors()) {
+    if (!absl::EndsWith(name, ".step")) continue;
+    RZ_ASSIGN_OR_RETURN(const float step, ReadStep(files, name));
+    updates = std::max(updates, step);
+  }
+  return optimizer.LoadStates(static_cast<int64_t>(updates),
+                              [&](const std::string& parameter, const std::string& state,
+                                  std::span<float> values) -> absl::Status {
+                                std::string name = absl::StrCat(parameter, ".", state);
+                                if (!files.tensors().contains(name))
+                                  name = absl::StrCat("state.", name);
+                                if (state == "step") {
+                                  RZ_ASSIGN_OR_RETURN(values[0], ReadStep(files, name));
+                                  return absl::OkStatus();
+                                }
+                                const ParameterSpec& spec = SpecOf(optimizer, parameter);
+                                std::vector<float> rows(values.size());
+                                RZ_RETURN_IF_ERROR(files.Read(name, spec.shape, std::span(rows)));
+                                PutRowMajor(std::as_bytes(std::span(rows)), sizeof(float),
+                                            spec.shape, spec.strides,
+                                            reinterpret_cast<std::byte*>(values.data()));
+                                return absl::OkStatus();
+                              });
 }
 
 }  // namespace ringzero

@@ -25,6 +25,7 @@
 #include "zero/engine_options.h"
 #include "zero/layout.h"
 #include "zero/optimizer/optimizer.h"
+#include "zero/optimizer/sharded_optimizer.h"
 #include "zero/saver.h"
 
 namespace ringzero {
@@ -96,6 +97,14 @@ struct CheckpointSaverOptions {
 
 // Errors of TensorFileWriter::Create.
 absl::StatusOr<std::unique_ptr<Saver>> MakeCheckpointSaver(CheckpointSaverOptions options);
+
+// The states of an optimizer for other loops. Each worker writes a file of its own shard:
+// "fc.weight.exp_avg", row-major; "fc.weight.step", one int64. Errors name the file.
+absl::Status SaveOptimizerStates(const ShardedOptimizer& optimizer, const std::string& path);
+// From the files of any number of workers, of a checkpoint, or of torch's state_dict by name
+// ("state." may stand before a name, and a step may be fp32). On all workers, between two updates.
+// NotFound, InvalidArgument: a tensor is not there, or of another shape.
+absl::Status LoadOptimizerStates(const TensorFiles& files, ShardedOptimizer& optimizer);
 
 }  // namespace ringzero
 

@@ -271,6 +271,11 @@ class Worker {
               Miss(absl::StrCat("checkpoint of iteration ", v.value, by), why);
             },
         .moment = [this] { injection_.ReachSave(); }};
+    if (const auto slow = config_.cyclic.checkpoint.bandwidth; slow.has_value()) {
+      options.files.decorate = [slow](std::unique_ptr<IoEngine> engine) {
+        return MakeThrottled(std::move(engine), 1e9 * *slow);
+      };
+    }
     return MakeCheckpointSaver(std::move(options));
   }
 

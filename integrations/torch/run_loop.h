@@ -76,6 +76,8 @@ class TorchShardedOptimizer {
     sharded_->VisitStates(visit);
   }
   const FlatShards& shards() const { return sharded_->shards(); }  // who owns what
+  // For SaveOptimizerStates and LoadOptimizerStates (integrations/checkpoint/checkpoint.h).
+  ShardedOptimizer& sharded() { return *sharded_; }
   // Ends the loops of all workers with `why`, as seen from here.
   void Abort(const absl::Status& why) { sharded_->Abort(why); }
 

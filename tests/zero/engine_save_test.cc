@@ -67,6 +67,42 @@ TEST(EngineSaveTest, NormsAndTheLossScaleAreSavedToo) {
   }
 }
 
+TEST(EngineSaveTest, ARunGoesOnWithAnotherNumberOfWorkers) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+    for (const auto& [before, now] :
+         {std::pair(4, 2), std::pair(4, 1), std::pair(2, 4), std::pair(1, 4)}) {
+      for (const bool predict : {false, true}) {
+        ToyOptions o = Saving(rule, 3);
+        o.stages = 5;
+        o.workers_before = before;
+        o.laps_before = 4 / before;
+        o.workers = now;
+        o.laps = 4 / now;
+        o.first_iteration = 3;
+        o.predict = predict && rule != Rule::kDp;
+        SCOPED_TRACE(std::to_string(before) + " workers, then " + std::to_string(now));
+        ExpectReferenceBits(o, LocalTransports());
+      }
+    }
+  }
+}
+
+TEST(EngineSaveTest, WhatIsAskedForIsSaved) {
+  for (const int laps : {1, 2}) {
+    for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+      ToyOptions o = Saving(rule, 0);
+      o.laps = laps;
+      o.iterations = 14;
+      o.predict = rule == Rule::kCdpV1;
+      o.checkpoint = {.at_end = laps == 1, .on_request = true};
+      o.requests = {{0, Request::kCheckpoint}, {2, Request::kCheckpoint}, {5, Request::kEnd}};
+      const auto ring = RunToyRing(o, TransportsOfRun(laps));
+      ASSERT_TRUE(ring.ok()) << ring.status();
+      ExpectSaved(AsAsked(o), ring->saved);
+    }
+  }
+}
+
 TEST(EngineSaveTest, APlanWithCheckpointsNeedsASaver) {
   ToyOptions o = Saving(Rule::kDp, 1);
   o.workers = 1;

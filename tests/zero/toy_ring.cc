@@ -332,12 +332,14 @@ ToyOptions AsAsked(ToyOptions options) {
     NoteRequest({.version = RequestedVersion(plan, asked.brought_by()),
                  .ends = asked.request == Request::kEnd,
                  .evaluates = asked.request == Request::kEvaluation,
-                 .collects = asked.request == Request::kCollection},
+                 .collects = asked.request == Request::kCollection,
+                 .saves = asked.request == Request::kCheckpoint},
                 plan);
   }
   options.iterations = plan.iterations;
   options.evaluation = plan.evaluation;
   options.collection = plan.collection;
+  options.checkpoint = plan.checkpoint;
   options.requests.clear();
   return options;
 }
@@ -654,7 +656,7 @@ ToyResult RunToyReference(const ToyOptions& o, ToyState* first) {
     for (float& value : values) value = Rounded(precision.wire(), value);
     return values;
   };
-  const int n = o.workers, s = o.stages;
+  const int s = o.stages;
   std::vector<Buffer> now, before, sums;  // θ_t, θ_{t-1}, sums by stage
   // What is guessed of θ_t from θ_{t-1} and θ_{t-2}, and of θ_{t+1} from θ_t and θ_{t-1}.
   std::vector<std::vector<float>> guess(s), next_guess(s);
@@ -680,7 +682,7 @@ ToyResult RunToyReference(const ToyOptions& o, ToyState* first) {
   const auto average = [&] { return double(in_iteration) / double(full); };
   const auto evaluate = [&](int version) {
     double sum = 0;
-    for (int m = 0; m < n * o.evaluation.laps; ++m) {
+    for (int m = 0; m < o.workers * o.evaluation.laps; ++m) {
       float a = Data(1000000 + version, m);
       for (int j = 0; j < s; ++j) {
         const bool tied = o.tied && j == s - 1 && j > 0;
@@ -727,6 +729,9 @@ ToyResult RunToyReference(const ToyOptions& o, ToyState* first) {
     first->loss_scale = scales.history();
   };
   for (int t = 0; t < o.iterations; ++t) {
+    const bool earlier = t < o.first_iteration && o.workers_before > 0;
+    const int n = earlier ? o.workers_before : o.workers;
+    const int laps = earlier ? o.laps_before : o.laps;
     if (t == o.first_iteration) {
       if (first != nullptr) save();
       result.losses.clear();
@@ -740,7 +745,7 @@ ToyResult RunToyReference(const ToyOptions& o, ToyState* first) {
     double loss = 0;
     in_iteration = 0;
     if (left == 0) left = epoch;
-    for (int m = 0; m < n * o.laps; ++m) {
+    for (int m = 0; m < n * laps; ++m) {
       const int w = m % n;
       const int64_t samples = epoch == 0 ? full : std::min(full, left);
       if (samples == 0) continue;

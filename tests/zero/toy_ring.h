@@ -40,6 +40,8 @@ struct ToyOptions {
   int laps = 1;
   int iterations = 4;
   int first_iteration = 0;
+  // Of the run that made the version with which this one begins; 0: the same as here.
+  int workers_before = 0, laps_before = 0;
   int warmup_updates = 0;
   Rule rule = Rule::kCdpV2;
   int slack = 1;

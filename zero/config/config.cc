@@ -178,7 +178,8 @@ absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
        Row("checkpoint.keep", &cyclic.checkpoint.keep),
        Row("checkpoint.at_end", &cyclic.checkpoint.at_end),
        Row("checkpoint.on_signal", &cyclic.checkpoint.on_signal),
-       Row("checkpoint.grace", &cyclic.checkpoint.grace));
+       Row("checkpoint.grace", &cyclic.checkpoint.grace),
+       Row("checkpoint.bandwidth", &cyclic.checkpoint.bandwidth));
   if (keys.Has("cyclic.checkpoint.every_minutes")) {
     const double seconds = 60 * keys.Number("cyclic.checkpoint.every_minutes");
     cyclic.checkpoint.interval = std::chrono::milliseconds(static_cast<int64_t>(1000 * seconds));

@@ -142,6 +142,7 @@ struct CyclicConfig {
     bool at_end = true;
     bool on_signal = true;
     std::chrono::milliseconds grace{std::chrono::minutes(2)};
+    std::optional<double> bandwidth;  // GB/s of each worker's disk, for measuring
     bool on_request() const { return !folder.empty() && (interval.count() > 0 || on_signal); }
   } checkpoint;
   InjectConfig inject;

@@ -245,4 +245,23 @@ void ShardedOptimizer::VisitStates(const std::function<void(const NamedState&)>&
   }
 }
 
+absl::Status ShardedOptimizer::LoadStates(
+    int64_t updates,
+    const std::function<absl::Status(const std::string&, const std::string&, std::span<float>)>&
+        fill) {
+  if (lap_ > 0) return FailedPrecondition("states are loaded between two updates");
+  for (const StateSpec& spec : StateLayout::Make(options_.optimizer, mine()).specs) {
+    StageOptimizer::ParameterState& state = optimizer_->state(spec.parameter);
+    float step = 0;
+    const bool steps = spec.kind == StateSpec::Kind::kStep;
+    const std::span<float> moment =
+        spec.kind == StateSpec::Kind::kFirst ? state.first : state.second;
+    RZ_RETURN_IF_ERROR(fill(mine().parameters[spec.parameter].name, spec.name,
+                            steps ? std::span(&step, 1) : moment));
+    if (steps) state.updates = static_cast<int64_t>(step);
+  }
+  update_ = updates;
+  return absl::OkStatus();
+}
+
 }  // namespace ringzero

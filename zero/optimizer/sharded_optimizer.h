@@ -89,6 +89,12 @@ class ShardedOptimizer {
     std::span<const float> values;  // valid during the call
   };
   void VisitStates(const std::function<void(const NamedState&)>& visit) const;
+  // The other way, on all workers, between two updates: `fill` gets each of these to fill. The rate
+  // goes by `updates`, the number done so far. FailedPrecondition: within an update; errors of `fill`.
+  absl::Status LoadStates(
+      int64_t updates,
+      const std::function<absl::Status(const std::string& parameter, const std::string& state,
+                                       std::span<float> values)>& fill);
   const FlatShards& shards() const { return *shards_; }
   WorkerId self() const { return ring_->self(); }
 
