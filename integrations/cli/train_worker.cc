@@ -42,6 +42,7 @@ using Action = InjectConfig::Action;
 using Point = InjectConfig::Point;
 
 constexpr int kSlowness = 10;
+constexpr std::chrono::seconds kOneSignal(1);
 constexpr int kEndSignal = 1 << 12;  // in RingTotals::kSignals; more than there are workers
 
 // With the time, so that a test can count seconds from there.
@@ -424,7 +425,12 @@ class Worker {
     report_.iterations = result.done();
     const auto signals = static_cast<int64_t>(result.total(RingTotals::kSignals));
     ends_ = ends_ || signals >= kEndSignal;
-    saves_ = saves_ || signals % kEndSignal > 0;
+    // The launching process passes one signal on to all workers, who hear it in different laps.
+    const bool another = !signalled_.has_value() || result.when - *signalled_ > kOneSignal;
+    if (signals % kEndSignal > 0 && another) {
+      saves_ = true;
+      signalled_ = result.when;
+    }
     const OptimizerOptions& optimizer = config_.optimizer;
     report_.lr = RateAt(optimizer.curve, optimizer.learning_rate,
                         result.iteration.value - report_.skipped_updates)
@@ -561,9 +567,10 @@ class Worker {
   NonfiniteWatch nonfinite_;
   StragglerWatch stragglers_;
   std::optional<LapMeter> meter_;
-  bool ends_ = false, saves_ = false;                         // worker 0: is to be asked for
-  std::optional<Version> end_;                                // what was answered
-  std::atomic<bool> hears_end_ = false, hears_save_ = false;  // by a signal to this worker
+  bool ends_ = false, saves_ = false;                               // worker 0: is to be asked for
+  std::optional<Version> end_;                                      // what was answered
+  std::optional<std::chrono::steady_clock::time_point> signalled_;  // worker 0: to save
+  std::atomic<bool> hears_end_ = false, hears_save_ = false;        // by a signal to this worker
   std::chrono::steady_clock::time_point asked_at_ = std::chrono::steady_clock::now();
   Mutex not_written_mutex_;
   NotWritten not_written_ ABSL_GUARDED_BY(not_written_mutex_);
