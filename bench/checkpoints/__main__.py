@@ -8,11 +8,10 @@ import os
 import statistics
 import tempfile
 
-from ring_run import Options, bench_parser, main, say, table, take_turns, train_with_metrics
+from ring_run import Options, bench_parser, interval, main, say, table, take_turns, train_with_metrics
 
 _EVERY, _LEFT_OUT = 10, 10  # iterations
 _SPARE = 1.2                # times what is needed
-_STUDENT = 2.093            # 95 %, of 20 pairs
 
 
 def _settings(folder: str, **more: object) -> dict[str, object]:
@@ -55,13 +54,11 @@ def _bench(options: Options, command: str) -> list[str]:
     rows = []
     for form in forms:
         ratios = [math.log(each[form][0] / each["without"][0]) for each in found]
-        mean, half = statistics.mean(ratios), 0.0
-        if options.rounds > 1:
-            half = _STUDENT * statistics.stdev(ratios) / math.sqrt(options.rounds)
+        span = interval(ratios)
+        shown = f"{math.exp(span[0]):.3f} to {math.exp(span[1]):.3f}" if span else "-"
         memory = statistics.mean(each[form][1] - each["without"][1] for each in found)
         rows.append([form, f"{statistics.median(each[form][0] for each in found):.1f}",
-                     f"{math.exp(mean):.3f}",
-                     f"{math.exp(mean - half):.3f} to {math.exp(mean + half):.3f}",
+                     f"{math.exp(statistics.mean(ratios)):.3f}", shown,
                      f"{memory:+.0f}"])
     return ["# What checkpoints cost", "",
             f"`{command}` made this: `{os.path.basename(options.config)}`, {options.workers} "

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import charts
-from ring_run import Options, bench_parser, main, positive, say, table, train, write_page
+from ring_run import (Options, bench_parser, interval, main, positive, say, table, train,
+                      write_page)
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _ROOT = os.path.normpath(os.path.join(_HERE, "..", ".."))
@@ -36,8 +37,6 @@ _SHORT = 0.8  # of the updates: says how much quality the last updates are worth
 _TUNED = (DP, ("cdp_v2", "both"))
 _MOST_SEEDS = 5  # of dp and of the rules with both, which README speaks of
 _SEEDS = 3       # of everything else
-# Of Student's distribution, two-sided, 95 %: by differences less one.
-_STUDENT = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365}
 
 Form = tuple[str, str]                   # rule and variant
 Run = tuple[str, str, int, float, int]   # rule, variant, K, rate, seed
@@ -136,16 +135,6 @@ class Results:
             if None not in pair:
                 found.append(pair[0] - pair[1])
         return found
-
-
-def interval(differences: list[float]) -> tuple[float, float] | None:
-    """The mean's 95 % interval; None: fewer than two, or one run diverged."""
-    if len(differences) < 2 or not all(map(math.isfinite, differences)):
-        return None
-    middle = statistics.mean(differences)
-    half = (_STUDENT[min(len(differences) - 1, max(_STUDENT))] * statistics.stdev(differences)
-            / math.sqrt(len(differences)))
-    return middle - half, middle + half
 
 
 def table_row(results: Results, name: str, form: Form, laps: int) -> dict[str, object] | None:

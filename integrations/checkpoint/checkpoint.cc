@@ -48,9 +48,7 @@ absl::Status ReadRaw(const TensorFiles& files, const std::string& name, TensorTy
   if (entry.spec.type != type || entry.spec.shape != parameter.shape) {
     return InvalidArgument("tensor '", name, "' is of another type or shape than the run's");
   }
-  const std::span values =
-      found->second.file->values().subspan(entry.begin, entry.end - entry.begin);
-  PutRowMajor(values, WidthOf(type), parameter.shape, parameter.strides, out);
+  PutRowMajor(found->second.values(), WidthOf(type), parameter.shape, parameter.strides, out);
   return absl::OkStatus();
 }
 

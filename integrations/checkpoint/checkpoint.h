@@ -1,10 +1,11 @@
-// Checkpoint: a version of a run, read from the files that its workers have written.
+// Checkpoint: a version of a run in files: reads one, and makes the saver that writes them.
 //
 //   RZ_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open("run/iteration-000100"));
 //   request.first_iteration = checkpoint->state().version.value;       // PlanRequest
 //   options.engine.beginning = BeginningOf(checkpoint, planned, …);    // RingModelOptions
 //
-// MakeCheckpointSaver, below, writes them. Any number of workers and stages reads what any other has written: everything is found by its name.
+// Everything is found by its name. So a run may read a checkpoint that another number of workers and
+// stages has written. The states of a ShardedOptimizer are written and read here, too.
 #ifndef RINGZERO_INTEGRATIONS_CHECKPOINT_CHECKPOINT_H_
 #define RINGZERO_INTEGRATIONS_CHECKPOINT_CHECKPOINT_H_
 
@@ -39,8 +40,8 @@ class Checkpoint {
   // InvalidArgument that names the file: missing, damaged, or of another checkpoint.
   static absl::StatusOr<std::shared_ptr<const Checkpoint>> Open(const std::string& path,
                                                                 Check check = Check::kValues);
-  // The checkpoint that `latest` names, or the newest that is whole. `skipped` is told of each that
-  // is not. Null: there is none in the folder. The error of the last one: none is whole.
+  // The checkpoint that `latest` names, or the newest before it that is whole; where all of those are
+  // damaged, the newest of the others. `skipped` is told of each that is not whole. Null: there is none in the folder. The error of the last one: none is whole.
   static absl::StatusOr<std::shared_ptr<const Checkpoint>> OpenNewest(
       const std::string& folder, Check check,
       const std::function<void(const absl::Status&)>& skipped);

@@ -86,7 +86,7 @@ absl::Status Describe(const CommandLine& line, Checkpoint::Check check) {
 // A tensor's values as fp32, or nothing if they are no floating-point numbers.
 absl::StatusOr<std::vector<float>> ValuesOf(const std::string& name, const TensorFiles::Place& at) {
   if (at.entry->spec.type == TensorType::kI64) return std::vector<float>();
-  std::vector<float> values((at.entry->end - at.entry->begin) / WidthOf(at.entry->spec.type));
+  std::vector<float> values(at.values().size() / WidthOf(at.entry->spec.type));
   RZ_RETURN_IF_ERROR(at.file->Read(name, at.entry->spec.shape, std::span(values)));
   return values;
 }
@@ -106,7 +106,7 @@ absl::Status Export(const CommandLine& line) {
   for (const auto& [name, at] : checkpoint->model().tensors()) {
     TensorSource& tensor = tensors.emplace_back();
     tensor.spec = at.entry->spec;
-    tensor.values = at.file->values().data() + at.entry->begin;
+    tensor.values = at.values().data();
     if (*type == ValueType::kFp32) continue;
     RZ_ASSIGN_OR_RETURN(const std::vector<float> values, ValuesOf(name, at));
     if (values.empty()) continue;
@@ -142,11 +142,7 @@ absl::Status Diff(const CommandLine& line) {
       absl::StrAppend(&text, name, ": only in ", a->path(), "\n");
       continue;
     }
-    const auto bytes = [](const TensorFiles::Place& place) {
-      return place.file->values().subspan(place.entry->begin,
-                                          place.entry->end - place.entry->begin);
-    };
-    if (std::ranges::equal(bytes(at), bytes(other->second))) continue;
+    if (std::ranges::equal(at.values(), other->second.values())) continue;
     RZ_ASSIGN_OR_RETURN(const std::vector<float> mine, ValuesOf(name, at));
     RZ_ASSIGN_OR_RETURN(const std::vector<float> theirs, ValuesOf(name, other->second));
     if (mine.size() != theirs.size()) {

@@ -135,6 +135,9 @@ class TensorFiles {
   struct Place {
     std::shared_ptr<const SafetensorsReader> file;
     const SafetensorsReader::Entry* entry = nullptr;
+    std::span<const std::byte> values() const {
+      return file->values().subspan(entry->begin, entry->end - entry->begin);
+    }
   };
 
   // A file; an index of files ("weight_map", as HuggingFace's libraries write it); or a folder with
