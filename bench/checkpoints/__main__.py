@@ -1,76 +1,153 @@
-"""The command `./rz bench checkpoints`: what checkpoints add to a step.
+"""The command `./rz bench checkpoints`: what checkpoints add to a step, beside what people use today.
 
-Runs without, with a save every ten iterations, and with the same on a disk that is made as slow as
-1.2 times what is needed: an owner's bytes of one save in the time of a step. All take turns.
+Each runs without and with a save every ten iterations, RingZero also on a disk that is made as slow
+as 1.2 times what is needed: an owner's bytes of one save in the time of a step. All take turns.
 """
+import dataclasses
+import json
 import math
 import os
 import statistics
 import tempfile
 
-from ring_run import Options, bench_parser, interval, main, say, table, take_turns, train_with_metrics
+from peers.cases import CONFIGURATIONS, Case, Configuration, Shape
+from peers.processes import PeakWatch
+from peers.runs import LEFT_OUT, Runner, RunReport, Saves
+from ring_run import (Options, bench_parser, describe_machine, interval, main, positive, say, table,
+                      take_turns)
 
-_EVERY, _LEFT_OUT = 10, 10  # iterations
-_SPARE = 1.2                # times what is needed
-
-
-def _settings(folder: str, **more: object) -> dict[str, object]:
-    return {f"cyclic.checkpoint.{key}": value
-            for key, value in {"folder": folder, "every": _EVERY, "at_end": False, **more}.items()}
-
-
-def _run(options: Options, settings: dict[str, object]) -> tuple[float, float]:
-    """The mean step in ms, and the workers' most MiB, added up."""
-    summary, scalars = train_with_metrics(
-        options, {"cyclic.workers": options.workers, **settings})
-    assert not summary["not_written"], summary["not_written"]
-    steps = [each["Ring/Samples/iteration_ms"] for each in scalars[_LEFT_OUT:]]
-    return statistics.mean(steps), sum(summary["pss_peak_mib"])
+_EVERY, _ITERATIONS, _SPARE = 10, 30, 1.2
+_SHAPE = Shape(layers=6, dim=256, sequence=64)  # 4.9 M parameters
+_RING = CONFIGURATIONS["cdp_v2"]
+_SAVING = {"ddp": "torch.save by worker 0", "fsdp2": "DCP async_save",
+           "deepspeed_zero3": "save_checkpoint"}
+_MEMORY_RUNS = 3
+Form = tuple[str, str]  # who trains; how it saves, "" not at all
 
 
-def _bytes_in(folder: str) -> int:
-    newest = os.path.join(folder, sorted(name for name in os.listdir(folder)
-                                         if name.startswith("iteration-"))[-1])
-    return sum(os.path.getsize(os.path.join(newest, name)) for name in os.listdir(newest))
+@dataclasses.dataclass(frozen=True)
+class _Found:
+    report: RunReport
+    saves: list[float]  # seconds until durable
+    peak_mib: float     # 0: not watched
+
+
+def _last_written(folder: str, iterations: list[dict]) -> list[float]:
+    """Seconds from the end of the iteration before each checkpoint of a run to its last file."""
+    ends = {each["iteration"]: each["wall_seconds"] for each in iterations
+            if "Train/Samples/train_loss" in each["scalars"]}
+    found = []
+    for name in sorted(os.listdir(folder)):
+        kind, _, version = name.partition("-")
+        if kind == "iteration" and int(version) in ends:
+            written = os.path.getmtime(os.path.join(folder, name, "state.json"))
+            found.append(written - ends[int(version)])
+    return found
+
+
+class _Bench:
+    def __init__(self, options: Options, folder: str) -> None:
+        self._case = Case("checkpoints", _SHAPE, options.micro_batch, _ITERATIONS)
+        self._runner = Runner(options.program, folder, 1800)
+        self._folder = folder
+        self._bandwidth = 0.0
+        self.bytes = 0
+        say("initial parameters, a step and a checkpoint ...")
+        self._runner.dump_initial(self._case)
+        self._step = self._ring("").report.step_mean
+        self._ring("saving")
+        self.needed = self.bytes / self._case.workers / self._step  # of each worker, by second
+        self._bandwidth = _SPARE * self.needed / 1e9
+
+    def run(self, form: Form, watch: bool = False) -> _Found:
+        who, how = form
+        if who == "RingZero":
+            return self._ring(how, watch)
+        with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+            seen = PeakWatch()
+            report = self._runner.run(CONFIGURATIONS[who], self._case,
+                                      iterations=LEFT_OUT + _ITERATIONS, left_out=LEFT_OUT,
+                                      watch=seen.sample if watch else None,
+                                      saves=Saves(_EVERY, folder) if how else None)
+        return _Found(report, report.saves, seen.peak_mib)
+
+    def _ring(self, how: str, watch: bool = False) -> _Found:
+        with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+            run, metrics = os.path.join(folder, "run"), os.path.join(folder, "metrics")
+            saving = {"folder": run, "every": _EVERY, "keep": 100, "at_end": False}
+            if how == "slow disk":
+                saving["bandwidth"] = self._bandwidth
+            cyclic = _RING.cyclic | ({"checkpoint": saving} if how else {})
+            seen = PeakWatch()
+            report = self._runner.run(Configuration("RingZero", "RingZero", cyclic), self._case,
+                                      iterations=LEFT_OUT + _ITERATIONS,
+                                      watch=seen.sample if watch else None,
+                                      words=["--metrics", metrics])
+            saves = []
+            if how:
+                with open(os.path.join(metrics, "metrics.jsonl"), encoding="utf-8") as file:
+                    saves = _last_written(run, list(map(json.loads, file)))
+                newest = os.path.join(run, f"iteration-{_EVERY * 2:06}")
+                self.bytes = sum(entry.stat().st_size for entry in os.scandir(newest))
+        return _Found(report, saves, seen.peak_mib)
+
+
+def _rows(rounds: list[dict[Form, _Found]], memory: dict[Form, list[float]],
+          forms: list[Form]) -> list[list[str]]:
+    rows = []
+    for form in forms:
+        who, how = form
+        found = [each for each in rounds if form in each]
+        steps = [1e3 * each[form].report.step_mean for each in found]
+        row = [f"{who}, {how}" if how else who, str(len(found)), f"{statistics.median(steps):.1f}"]
+        if not how:
+            rows.append([*row, "", "", "", ""])
+            continue
+        ratios = [math.log(each[form].report.step_mean / each[who, ""].report.step_mean)
+                  for each in found]
+        span = interval(ratios)
+        shown = f"{math.exp(span[0]):.3f} to {math.exp(span[1]):.3f}" if span else "-"
+        saves = [seconds for each in found for seconds in each[form].saves]
+        more = statistics.median(memory[form]) - statistics.median(memory[who, ""])
+        rows.append([*row, f"{math.exp(statistics.mean(ratios)):.3f}", shown,
+                     f"{statistics.median(saves):.2f}", f"{more:+.0f}"])
+    return rows
 
 
 def _bench(options: Options, command: str) -> list[str]:
+    about = describe_machine()
+    ring = [("RingZero", how) for how in ("", "saving", "slow disk")]
+    peers = [(who, how) for who, saving in _SAVING.items() for how in ("", saving)]
     with tempfile.TemporaryDirectory(dir=options.folder or options.out) as folder:
-        say("a step and a checkpoint ...")
-        step, _ = _run(options, {})
-        run = os.path.join(folder, "first")
-        _run(options, _settings(run))
-        size = _bytes_in(run)
-        needed = size / options.workers / (1e-3 * step) / 1e9  # GB/s of each worker
-        forms = {"without": {}, "saved": {}, "slow disk": {"bandwidth": _SPARE * needed}}
-
-        def one(form: str) -> tuple[float, float]:
-            if form == "without":
-                return _run(options, {})
-            with tempfile.TemporaryDirectory(dir=folder) as mine:
-                return _run(options, _settings(os.path.join(mine, "run"), **forms[form]))
-
-        found = take_turns(list(forms), options.rounds, one)
-    rows = []
-    for form in forms:
-        ratios = [math.log(each[form][0] / each["without"][0]) for each in found]
-        span = interval(ratios)
-        shown = f"{math.exp(span[0]):.3f} to {math.exp(span[1]):.3f}" if span else "-"
-        memory = statistics.mean(each[form][1] - each["without"][1] for each in found)
-        rows.append([form, f"{statistics.median(each[form][0] for each in found):.1f}",
-                     f"{math.exp(statistics.mean(ratios)):.3f}", shown,
-                     f"{memory:+.0f}"])
+        bench = _Bench(options, folder)
+        beside = min(options.peer_rounds, options.rounds)
+        rounds = take_turns([*ring, *peers], beside, bench.run)
+        rounds += take_turns(ring, options.rounds - beside, bench.run)
+        forms = [*ring, *(peers if beside else [])]
+        say("memory ...")
+        memory = {form: [bench.run(form, watch=True).peak_mib for _ in range(_MEMORY_RUNS)]
+                  for form in forms}
     return ["# What checkpoints cost", "",
-            f"`{command}` made this: `{os.path.basename(options.config)}`, {options.workers} "
-            f"workers, a save every {_EVERY} iterations of {size / 1e6:.1f} MB, "
-            f"{options.rounds} rounds in which all take turns. The slow disk gives each worker "
-            f"{_SPARE:g} times the {1e3 * needed:.0f} MB/s that its part of a save needs to be "
-            "written within a step. The step is the mean, beside the run without of the same round, "
-            "with its 95 % interval. Memory: the workers' most, beside the run without.", "",
-            *table(["", "step, ms", "beside without", "95 %", "memory, MiB"], rows)]
+            f"`{command}` made this, on {about['cores']} cores of {about['processor']}, PyTorch "
+            f"{about['torch']}, DeepSpeed {about['deepspeed']}: GPT {_SHAPE.layers} × {_SHAPE.dim}, "
+            f"micro-batches of {options.micro_batch} × {_SHAPE.sequence} tokens, 4 workers, AdamW, "
+            f"a save every {_EVERY} iterations. RingZero has `cdp_v2` and saves "
+            f"{bench.bytes / 1e6:.1f} MB, of which a fourth are versions that the peers do not have. "
+            f"The slow disk gives each worker {_SPARE:g} times the {bench.needed / 1e6:.0f} MB/s "
+            "that its part of a save needs to be written within a step.", "",
+            "All take turns. The step is the mean of a run; its median over rounds is shown, and "
+            "the ratio to the run without saves of the same round, with its 95 % interval. Durable: "
+            "the median time from the end of the iteration until all files of a save are on the "
+            "disk. Memory: the most of all workers together, PSS, beside the runs without saves.", "",
+            *table(["", "rounds", "step, ms", "beside without", "95 %", "durable, s",
+                    "memory, MiB"], _rows(rounds, memory, forms))]
 
 
 if __name__ == "__main__":
-    PARSER = bench_parser("checkpoints", __doc__, config="checkpoints/gpt.json", rounds=20, workers=4)
+    PARSER = bench_parser("checkpoints", __doc__, rounds=20)
+    PARSER.add_argument("--peer-rounds", type=int, default=5, metavar="N",
+                        help="rounds in which the peers take part [5]")
+    PARSER.add_argument("--micro-batch", type=positive, default=8, metavar="N",
+                        help="sequences of 64 tokens [8]")
     PARSER.add_argument("--folder", default="", metavar="DIR", help="where they are [--out]")
     main(PARSER, _bench)

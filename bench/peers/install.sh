@@ -1,5 +1,6 @@
 # Installs the peers, PyTorch and DeepSpeed for Python, into .deps/peers: about 2.2 GB to download, once. Sourced by ./rz
-# after cmake/rz_install.sh, and only for the benchmarks that run peers: `./rz bench peers`, `latency`, `curve`.
+# after cmake/rz_install.sh, and only for the benchmarks that run peers: `./rz bench checkpoints`, `peers`,
+# `latency`, `curve`.
 
 peers_folder=$root/bench/peers
 

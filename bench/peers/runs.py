@@ -28,6 +28,13 @@ _JEMALLOC = {"LD_PRELOAD": "libjemalloc.so.2",
 
 
 @dataclass(frozen=True)
+class Saves:
+    """Of a peer that saves while it trains."""
+    every: int   # steps
+    folder: str
+
+
+@dataclass(frozen=True)
 class RunSpec:
     """What a worker process of a peer (worker.py) is told."""
     wrapping: str    # function in wrappings.py
@@ -37,6 +44,7 @@ class RunSpec:
     initial: str     # safetensors file with the initial parameters
     store: str       # file where the processes find each other; must not exist yet
     report: str      # written by worker 0 at the end: a pickled RunReport
+    saves: Saves | None = None
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,7 @@ class RunReport:
     cpu_seconds_per_step: float   # user and system, all threads of all workers
     minor_faults_per_step: float  # of all workers, too
     steps: list[float] = dataclasses.field(default_factory=list)  # seconds; RingZero tells none
+    saves: list[float] = dataclasses.field(default_factory=list)  # seconds until durable; a peer's
 
 
 @dataclass(frozen=True)
@@ -94,15 +103,18 @@ class Runner:
         return self._path("initial.safetensors")
 
     def run(self, configuration: Configuration, case: Case, *, iterations: int, left_out: int = 0,
-            watch: Watch | None = None, places: list[Place] | None = None) -> RunReport:
+            watch: Watch | None = None, places: list[Place] | None = None,
+            words: Sequence[str] = (), saves: Saves | None = None) -> RunReport:
         """`iterations`: all of them; RingZero itself leaves out the first where there are more.
-        `places`: one per worker, which RingZero then connects by UCX; else all are here."""
+        `places`: one per worker, which RingZero then connects by UCX; else all are here.
+        `words`: more of RingZero's command line. `saves`: of a peer."""
         if not configuration.is_ring:
             return self._run_peer(configuration, case, iterations, left_out, watch,
-                                  places or [_HERE] * case.workers)
+                                  places or [_HERE] * case.workers, saves)
         cyclic = configuration.cyclic | ({"transport": "ucx"} if places else {})
         summary = self._train(f"{configuration.name} ({case.name})",
-                              case.configuration(iterations, **cyclic), watch, places or [_HERE])
+                              case.configuration(iterations, **cyclic), watch, places or [_HERE],
+                              words)
         seconds, losses = summary["step_seconds"], (summary["loss"][at] for at in ("first", "last"))
         return RunReport(losses=[loss for loss in losses if loss is not None],
                          step_median=seconds["median"], step_min=seconds["min"],
@@ -148,9 +160,9 @@ class Runner:
         return read_json(summary)
 
     def _run_peer(self, configuration: Configuration, case: Case, iterations: int, left_out: int,
-                  watch: Watch | None, places: list[Place]) -> RunReport:
+                  watch: Watch | None, places: list[Place], saves: Saves | None) -> RunReport:
         spec = RunSpec(configuration.name.removesuffix("+jemalloc"), case, iterations, left_out,
-                       self.initial, self._new_path("store"), self._new_path("report"))
+                       self.initial, self._new_path("store"), self._new_path("report"), saves)
         with open(self._path("spec"), "wb") as file:
             pickle.dump(spec, file)
         words = [sys.executable, "-m", "peers.worker", self._path("spec")]

@@ -4,7 +4,9 @@ import pickle
 import resource
 import statistics
 import sys
+import threading
 import time
+from concurrent.futures import Future
 
 import torch
 from torch import distributed
@@ -29,7 +31,42 @@ def _used() -> tuple[float, int]:
     return usage.ru_utime + usage.ru_stime, usage.ru_minflt
 
 
-def _run(spec: RunSpec, step: wrappings.Step, batches: Batches) -> tuple[torch.Tensor, list[float]]:
+class _Saving:
+    """Saves after every so many steps. A thread waits until a save is durable, and clocks it."""
+
+    def __init__(self, spec: RunSpec, peer: wrappings.Peer) -> None:
+        self.seconds: list[float] = []
+        self._saves, self._save = spec.saves, peer.save
+        self._last: threading.Thread | None = None
+
+    def after(self, steps: int) -> None:
+        if not self._saves or steps % self._saves.every:
+            return
+        self.finish()  # one at a time
+        folder = os.path.join(self._saves.folder, f"{steps} steps")
+        os.makedirs(folder, exist_ok=True)
+        begin = time.perf_counter()
+        written = self._save(folder)
+        self._last = threading.Thread(target=self._clock, args=(folder, written, begin))
+        self._last.start()
+
+    def finish(self) -> None:
+        if self._last:
+            self._last.join()
+
+    def _clock(self, folder: str, written: Future | None, begin: float) -> None:
+        if written:
+            written.result()
+        if distributed.get_rank() == 0:  # whose save returns when all have written
+            for place, _, names in os.walk(folder):
+                for name in names:
+                    with open(os.path.join(place, name), "rb") as file:
+                        os.fsync(file.fileno())
+        self.seconds.append(time.perf_counter() - begin)
+
+
+def _run(spec: RunSpec, step: wrappings.Step, saving: _Saving,
+         batches: Batches) -> tuple[torch.Tensor, list[float]]:
     """{losses…, CPU seconds, minor faults} of this worker in double; seconds of measured steps."""
     distributed.barrier()
     losses, ends = [], []
@@ -39,22 +76,25 @@ def _run(spec: RunSpec, step: wrappings.Step, batches: Batches) -> tuple[torch.T
             before = _used()
             ends.append(time.perf_counter())
         losses.append(step(inputs, targets))
+        saving.after(iteration + 1)
         if iteration >= spec.left_out:
             ends.append(time.perf_counter())
     after = _used()
+    saving.finish()
     numbers = [*map(float, losses), after[0] - before[0], after[1] - before[1]]
     steps = [end - begin for begin, end in zip(ends, ends[1:])]
     return torch.tensor(numbers, dtype=torch.float64), steps
 
 
-def _report(spec: RunSpec, numbers: torch.Tensor, steps: list[float]) -> RunReport:
+def _report(spec: RunSpec, numbers: torch.Tensor, steps: list[float],
+            saves: list[float]) -> RunReport:
     """`numbers`: summed over all workers."""
     *losses, cpu_seconds, faults = numbers.tolist()
     return RunReport(losses=[loss / spec.case.workers for loss in losses],
                      step_median=statistics.median(steps), step_min=min(steps), step_max=max(steps),
                      step_mean=statistics.fmean(steps), steps=steps,
                      cpu_seconds_per_step=cpu_seconds / len(steps),
-                     minor_faults_per_step=faults / len(steps))
+                     minor_faults_per_step=faults / len(steps), saves=saves)
 
 
 def _check_allocator() -> None:
@@ -74,12 +114,13 @@ def main(spec_path: str, worker: int) -> None:
         spec: RunSpec = pickle.load(file)
     distributed.init_process_group("gloo", init_method=f"file://{os.path.abspath(spec.store)}",
                                    rank=worker, world_size=spec.case.workers)
-    step = getattr(wrappings, spec.wrapping)(spec)
-    numbers, steps = _run(spec, step, _batches(spec, worker))
+    peer = getattr(wrappings, spec.wrapping)(spec)
+    saving = _Saving(spec, peer)
+    numbers, steps = _run(spec, peer.step, saving, _batches(spec, worker))
     distributed.all_reduce(numbers)
     if worker == 0:
         with open(spec.report, "wb") as file:
-            pickle.dump(_report(spec, numbers, steps), file)
+            pickle.dump(_report(spec, numbers, steps, saving.seconds), file)
     distributed.barrier()
     # No shut-down: with FSDP2 one process in some ten ends it in std::terminate, long after all is
     # measured and written.

@@ -1,10 +1,12 @@
-"""The peers, a function each: it makes the model as that peer wants it and returns its step.
+"""The peers, a function each: it makes the model as that peer wants it and returns what trains it.
 
 A step runs forward, backward, exchange and update on one micro-batch and returns its loss, detached
 and unread. Each imports what it needs by itself, so that no peer holds the memory of another's.
 """
 import os
 from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -14,6 +16,16 @@ from peers.gpt import Gpt, fill, fill_whole, loss_of
 from peers.runs import RunSpec
 
 Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """`save` writes parameters and optimizer into a folder, called by all workers. A Future: it is
+    written in the background."""
+    step: Step
+    save: Callable[[str], Future | None] | None = None
+
+
 _ADAMW = {**ADAMW, "fused": True}  # one pass over memory, the fastest that PyTorch has on a CPU
 
 
@@ -53,12 +65,12 @@ def _engine_step(engine: Callable) -> Step:
     return step
 
 
-def compute(spec: RunSpec) -> Step:
+def compute(spec: RunSpec) -> Peer:
     """The floor of PyTorch: forward and backward, neither exchange nor optimizer."""
-    return _ordinary_step(_whole(spec), None)
+    return Peer(_ordinary_step(_whole(spec), None))
 
 
-def python(spec: RunSpec) -> Step:
+def python(spec: RunSpec) -> Peer:
     """RingZero's Python package."""
     import ringzero
     os.environ["RINGZERO_RENDEZVOUS"] = f"file://{os.path.abspath(spec.store)}.ring"
@@ -67,23 +79,31 @@ def python(spec: RunSpec) -> Step:
     engine, *_ = ringzero.initialize(model=model, config=spec.case.python_configuration,
                                      iterations=spec.iterations,
                                      cut=[*model.block_names, "head"], example=example)
-    return _engine_step(engine)
+    return Peer(_engine_step(engine))
 
 
-def ddp(spec: RunSpec, **options: bool) -> Step:
+def ddp(spec: RunSpec, **options: bool) -> Peer:
     """DistributedDataParallel: gradients are copied into buckets, which are all-reduced while the
     backward goes on."""
     from torch.nn.parallel import DistributedDataParallel
     model = _whole(spec)
-    return _ordinary_step(DistributedDataParallel(model, **options), _adamw(model))
+    optimizer = _adamw(model)
+
+    def save(folder: str) -> None:
+        """Worker 0 has everything. The others wait for it in their next all-reduce."""
+        if torch.distributed.get_rank() == 0:
+            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()},
+                       os.path.join(folder, "state.pt"))
+
+    return Peer(_ordinary_step(DistributedDataParallel(model, **options), optimizer), save)
 
 
-def ddp_bucket_view(spec: RunSpec) -> Step:
+def ddp_bucket_view(spec: RunSpec) -> Peer:
     """Gradients live in the buckets: one copy less of all of them, in time and in memory."""
     return ddp(spec, gradient_as_bucket_view=True)
 
 
-def zero1(spec: RunSpec) -> Step:
+def zero1(spec: RunSpec) -> Peer:
     """DDP with ZeroRedundancyOptimizer (ZeRO stage 1): optimizer states are sharded."""
     from torch.distributed.optim import ZeroRedundancyOptimizer
     from torch.nn.parallel import DistributedDataParallel
@@ -91,12 +111,14 @@ def zero1(spec: RunSpec) -> Step:
     wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True)
     optimizer = ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.AdamW,
                                         parameters_as_bucket_view=True, **_ADAMW)
-    return _ordinary_step(wrapped, optimizer)
+    return Peer(_ordinary_step(wrapped, optimizer))
 
 
-def fsdp2(spec: RunSpec) -> Step:
+def fsdp2(spec: RunSpec) -> Peer:
     """fully_shard on each block and on the rest, which is ZeRO stage 3; blocks are resharded after
     their forward."""
+    from torch.distributed.checkpoint import async_save
+    from torch.distributed.checkpoint.state_dict import get_state_dict
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
     mesh = init_device_mesh("cpu", (spec.case.workers,))
@@ -114,10 +136,19 @@ def fsdp2(spec: RunSpec) -> Step:
             parameter.to_local().copy_(shards[worker])
 
     fill(model, spec.initial, put_shard)
-    return _ordinary_step(model, _adamw(model))
+    optimizer = _adamw(model)
+    # Its collectives would meet those of training.
+    group = torch.distributed.new_group() if spec.saves else None
+
+    def save(folder: str) -> Future:
+        """Copies the shards, and writes them while training goes on."""
+        states = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer)))
+        return async_save(states, checkpoint_id=folder, process_group=group)
+
+    return Peer(_ordinary_step(model, optimizer), save)
 
 
-def deepspeed_zero3(spec: RunSpec) -> Step:
+def deepspeed_zero3(spec: RunSpec) -> Peer:
     """DeepSpeed ZeRO stage 3, with its defaults but for clipping."""
     import deepspeed
     import deepspeed.ops
@@ -141,4 +172,8 @@ def deepspeed_zero3(spec: RunSpec) -> Step:
     fill(model, spec.initial, put_gathered)
     # DeepSpeed's own CPU Adam would be compiled here first, with what happens to be installed.
     engine, *_ = deepspeed.initialize(model=model, config=config, optimizer=_adamw(model))
-    return _engine_step(engine)
+
+    def save(folder: str) -> None:
+        engine.save_checkpoint(folder)
+
+    return Peer(_engine_step(engine), save)

@@ -30,7 +30,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr char kFormat[] = "ringzero checkpoint 1";
+constexpr char kFormat[] = "ringzero checkpoint 2";
 constexpr char kPrefix[] = "iteration-";
 constexpr char kOld[] = ".old";
 constexpr char kTemporary[] = ".tmp";

@@ -57,7 +57,7 @@ struct TensorFileOptions {
 class TensorFileWriter {
  public:
   // Staging memory of one writer.
-  static constexpr int64_t kStagingBytes = 8 << 20;
+  static constexpr int64_t kStagingBytes = 2 << 20;
 
   static absl::StatusOr<std::unique_ptr<TensorFileWriter>> Create(const TensorFileOptions& options);
   ~TensorFileWriter();

@@ -100,6 +100,7 @@ OrderedJson BeginProvenance(const CommandLine& line, const Config& config,
   std::error_code unknown;
   OrderedJson provenance = {{"command", line.words},
                             {"init", OrNull(line.init)},
+                            {"init_partial", line.init_partial},
                             {"working_folder", std::filesystem::current_path(unknown).string()},
                             {"started", NowUtc()},
                             {"launcher", launcher.empty() ? "ringzero" : launcher},
@@ -166,6 +167,7 @@ absl::StatusOr<RunRecord> ReadRunRecord(const std::string& folder) {
     return RunRecord{.folder = folder,
                      .makes_bits = WhatMakesBits(provenance),
                      .init = text_of(provenance.at("init")),
+                     .init_partial = provenance.value("init_partial", false),
                      .parameters_sha256 = text_of(json.value("parameters_sha256", OrderedJson()))};
   } catch (const OrderedJson::exception&) {
     return InvalidArgument(path,

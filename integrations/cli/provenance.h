@@ -57,6 +57,7 @@ struct RunRecord {
   std::string folder;
   OrderedJson makes_bits;         // what may change a result
   std::string init;               // empty: none
+  bool init_partial = false;      // names may be missing or unexpected in it
   std::string parameters_sha256;  // empty: the run has left none
 };
 // NotFound: no such run. InvalidArgument: a file is not what a run writes.

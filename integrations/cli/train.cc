@@ -246,8 +246,9 @@ absl::StatusOr<std::vector<std::string>> RunAllWorkers(TrainRun& run) {
       NameProcess(absl::StrCat("ringzero worker ", self.value));
       NameThread(absl::StrCat("ringzero w", self.value));  // the longer name does not fit
     }
-    // Who sends SIGTERM to the whole group waits for the launcher, which asks this worker to save.
-    if (processes && saves_on_signal) std::signal(SIGTERM, SIG_IGN);
+    // Our launcher gets a SIGTERM that is for its whole group, too, and asks this worker to save.
+    const bool launched = processes && !run.seat.has_value();
+    if (launched && saves_on_signal) std::signal(SIGTERM, SIG_IGN);
     const Injection injection = processes ? Injection(inject, self) : InjectionAnywhere(run);
     injection.Reach(InjectConfig::Point::kStart);
     const absl::Status watched = run.desk.Start();
@@ -475,7 +476,10 @@ absl::Status RunTrain(const CommandLine& asked) {
   if (!line.again.empty() && config.ok()) {
     absl::StatusOr<RunRecord> record = ReadRunRecord(line.again);
     if (record.ok()) {
-      if (line.init.empty()) line.init = record->init;
+      if (line.init.empty()) {
+        line.init = record->init;
+        line.init_partial = record->init_partial;
+      }
       before = *std::move(record);
     } else {
       config = record.status();

@@ -224,7 +224,10 @@ absl::StatusOr<std::unique_ptr<SafetensorsReader>> SafetensorsReader::Open(
   }
   std::unique_ptr<SafetensorsReader> reader(
       new SafetensorsReader(path, {static_cast<const std::byte*>(memory), size}));
+  // Of a file that has just been written past the page cache, the values are not read with the head.
+  (void)madvise(memory, size, MADV_RANDOM);
   RZ_RETURN_IF_ERROR(reader->Parse());
+  (void)madvise(memory, size, MADV_NORMAL);
   return reader;
 }
 

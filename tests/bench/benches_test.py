@@ -19,6 +19,7 @@ PROGRAM = os.environ.get("RINGZERO_PROGRAM", os.path.join(ROOT, "build", "bin", 
 sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "tests")]
 sys.dont_write_bytecode = True
 
+from checkpoints import __main__ as checkpoints  # noqa: E402
 from charts import Bar, Panel, Series, write  # noqa: E402
 from latency import __main__ as latency  # noqa: E402
 from peers import __main__ as peers  # noqa: E402
@@ -364,6 +365,37 @@ class ExposedTest(unittest.TestCase):
             # Two workers, two iterations.
             self.assertAlmostEqual(found.waits, 1e-6 * micros / 2 / 2, msg=name)
             self.assertAlmostEqual(found.updates, 1e-6 * 200 / 2, msg=name)
+
+
+class CheckpointsTest(InFolder):
+    def test_durable_is_from_the_iteration_before_to_the_last_file(self) -> None:
+        for version, written in ((10, 1003), (20, 1012)):
+            place = os.path.join(self.folder, f"iteration-{version:06}")
+            os.mkdir(place)
+            with open(os.path.join(place, "state.json"), "w", encoding="ascii"):
+                pass
+            os.utime(os.path.join(place, "state.json"), (written, written))
+        loss = {"Train/Samples/train_loss": 1.0}
+        iterations = [{"iteration": 10, "wall_seconds": 1001, "scalars": loss},
+                      {"iteration": 10, "wall_seconds": 1002, "scalars": {}},
+                      {"iteration": 20, "wall_seconds": 1007.5, "scalars": loss}]
+        self.assertEqual(checkpoints._last_written(self.folder, iterations), [2, 4.5])
+
+    def test_a_form_is_compared_with_its_own_runs_without_saves(self) -> None:
+        def found(step: float, *saves: float) -> checkpoints._Found:
+            return checkpoints._Found(report(step), list(saves), 0)
+
+        def report(step: float) -> RunReport:
+            return RunReport([], step, step, step, step, 0, 0)
+
+        forms = [("RingZero", ""), ("RingZero", "saving"), ("ddp", ""), ("ddp", "torch.save")]
+        rounds = [dict(zip(forms, map(found, (0.1, 0.11, 0.3, 0.6), (0, 2, 0, 7)))),
+                  dict(zip(forms[:2], map(found, (0.2, 0.22), (0, 4))))]
+        memory = dict(zip(forms, ([100], [102], [300], [600])))
+        rows = checkpoints._rows(rounds, memory, forms)
+        self.assertEqual(rows[1], ["RingZero, saving", "2", "165.0", "1.100", "1.100 to 1.100",
+                                   "3.00", "+2"])
+        self.assertEqual(rows[3], ["ddp, torch.save", "1", "600.0", "2.000", "-", "7.00", "+300"])
 
 
 class TakeTurnsTest(unittest.TestCase):

@@ -54,7 +54,7 @@ TEST(CheckpointStateTest, ReadsBack) {
 TEST(CheckpointStateTest, NamesTheMemberThatIsWrong) {
   const std::string text = WriteCheckpointState(SomeState());
   for (const auto& [from, to, says] :
-       {std::tuple("checkpoint 1\"", "checkpoint 9\"", "format"),
+       {std::tuple("checkpoint 2\"", "checkpoint 9\"", "format"),
         std::tuple("\"version\": 100", "\"version\": -3", "version"),
         std::tuple("\"workers\": 4,", "", "workers"),
         std::tuple("\"norm\": \"inf\"", "\"norm\": \"much\"", "norm"),

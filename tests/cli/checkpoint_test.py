@@ -167,6 +167,9 @@ class Checkpoints(TestCase):
         self.fails(self.run_program("train", plain, "--init", "m.safetensors"), 2, "linear9.bias", "the nearest is linear0.bias")
         notes = self.notes(plain, "--init-partial", "m.safetensors")
         self.assertIn("m.safetensors: unexpected: linear9.bias, missing: linear0.bias", notes)
+        self.train(plain, "--init-partial", "m.safetensors", "--metrics", "kept")
+        self.runs("train", "--again", "kept", "--summary", "again.json")
+        self.assertTrue(self.json("again.json")["again"]["same_parameters"])
         self.fails(self.run_program("train", self.config("wide.json", **{"model.hidden": [24, 8]}), "--init-partial",
                                     "m.safetensors"), 2, "linear1.bias", "wanted the shape [8], found [16]")
 

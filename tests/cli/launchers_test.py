@@ -148,6 +148,24 @@ class SameBits(Job):
                 if source != "torchrun":  # its files are gone
                     self.assertEqual(os.listdir(self.path("meeting")), [])
 
+    def test_a_signal_to_one_worker_saves_and_the_job_goes_on(self):
+        saving = {"folder": "run", "every": 1000, "at_end": False}
+        config = self.config(**{"iterations": 400, "steps_per_print": 1, "model.hidden": [64, 64],
+                                **{f"cyclic.checkpoint.{key}": value for key, value in saving.items()}})
+        wanted = self.bits(config, "--workers", 3)
+        seats = [slurm(w, 3) for w in range(3)]
+        workers = self.start_job(config, seats, "--rendezvous", self.meeting(), "--summary", self.path("first.json"))
+        self.wait_for_line(workers[0], "iteration 5/")
+        workers[1].send_signal(signal.SIGTERM)
+        self.assertEqual([code for code, _, _ in self.ends(workers)], [3, 128 + signal.SIGTERM, 3])
+        saved = self.json("first.json")["iterations"]
+        self.assertLess(saved, 400)
+        self.assertEqual(self.text("run/latest"), f"iteration-{saved:06d}\n")
+        notes = self.succeeds(self.start_job(config, seats, "--rendezvous", self.meeting("second"), "--resume", "--summary",
+                                             self.path("summary.json")))
+        self.assertIn(f"after iteration {saved}", notes)
+        self.assertEqual(self.digest(), wanted)
+
     def test_mpirun_on_one_host_needs_no_place(self):
         config = self.config()
         expected = self.bits(config, "--workers", 3)
