@@ -225,9 +225,8 @@ void PrepareTorch(int threads) {
 }
 
 LaunchNeeds LaunchNeedsOf(RunWorkersOptions::As as, int workers, int threads) {
-  // A worker's own threads: message thread, watch, pool, desk, memory's watch, trace, delays, saver
-  // and disk.
-  constexpr int kThreads = 9;
+  // A worker's own threads: message thread, watch, pool, desk, memory's watch, trace, delays.
+  constexpr int kThreads = 7;
   const int tasks = kThreads + threads;
   if (as == RunWorkersOptions::As::kThreads) return {.workers = 1, .tasks = 1 + workers * tasks};
   return {.workers = workers, .tasks = tasks};
