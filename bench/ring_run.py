@@ -39,12 +39,21 @@ class BenchError(Exception):
     pass
 
 
+def _at_least(least: int, text: str) -> int:
+    value = int(text)
+    if value < least:
+        raise argparse.ArgumentTypeError(f"wanted {least} or more, found {value}")
+    return value
+
+
 def positive(text: str) -> int:
     """For argparse."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"wanted 1 or more, found {value}")
-    return value
+    return _at_least(1, text)
+
+
+def not_negative(text: str) -> int:
+    """For argparse."""
+    return _at_least(0, text)
 
 
 def bench_parser(name: str, about: str, config: str = "",

@@ -13,12 +13,13 @@ import tempfile
 from peers.cases import CONFIGURATIONS, Case, Configuration, Shape
 from peers.processes import PeakWatch
 from peers.runs import LEFT_OUT, Runner, RunReport, Saves
-from ring_run import (Options, bench_parser, describe_machine, interval, main, positive, say, table,
-                      take_turns)
+from ring_run import (Options, bench_parser, describe_machine, interval, main, not_negative,
+                      positive, say, table, take_turns)
 
 _EVERY, _ITERATIONS, _SPARE = 10, 30, 1.2
 _SHAPE = Shape(layers=6, dim=256, sequence=64)  # 4.9 M parameters
 _RING = CONFIGURATIONS["cdp_v2"]
+_RING_SAVES = {"every": _EVERY, "keep": 100, "at_end": False}
 _SAVING = {"ddp": "torch.save by worker 0", "fsdp2": "DCP async_save",
            "deepspeed_zero3": "save_checkpoint"}
 _MEMORY_RUNS = 3
@@ -26,13 +27,14 @@ Form = tuple[str, str]  # who trains; how it saves, "" not at all
 
 
 @dataclasses.dataclass(frozen=True)
-class _Found:
+class Found:
     report: RunReport
     saves: list[float]  # seconds until durable
     peak_mib: float     # 0: not watched
+    bytes: int = 0      # of one save of RingZero's
 
 
-def _last_written(folder: str, iterations: list[dict]) -> list[float]:
+def last_written(folder: str, iterations: list[dict]) -> list[float]:
     """Seconds from the end of the iteration before each checkpoint of a run to its last file."""
     ends = {each["iteration"]: each["wall_seconds"] for each in iterations
             if "Train/Samples/train_loss" in each["scalars"]}
@@ -50,58 +52,57 @@ class _Bench:
         self._case = Case("checkpoints", _SHAPE, options.micro_batch, _ITERATIONS)
         self._runner = Runner(options.program, folder, 1800)
         self._folder = folder
-        self._bandwidth = 0.0
-        self.bytes = 0
         say("initial parameters, a step and a checkpoint ...")
         self._runner.dump_initial(self._case)
-        self._step = self._ring("").report.step_mean
-        self._ring("saving")
-        self.needed = self.bytes / self._case.workers / self._step  # of each worker, by second
-        self._bandwidth = _SPARE * self.needed / 1e9
+        step = self._ring({}, False).report.step_mean
+        self.bytes = self._ring(_RING_SAVES, False).bytes
+        self.needed = self.bytes / self._case.workers / step  # of each worker, by second
+        self._saves = {"": {}, "saving": _RING_SAVES,
+                       "slow disk": {**_RING_SAVES, "bandwidth": _SPARE * self.needed / 1e9}}
 
-    def run(self, form: Form, watch: bool = False) -> _Found:
+    def run(self, form: Form, watch: bool = False) -> Found:
         who, how = form
         if who == "RingZero":
-            return self._ring(how, watch)
+            return self._ring(self._saves[how], watch)
         with tempfile.TemporaryDirectory(dir=self._folder) as folder:
-            seen = PeakWatch()
-            report = self._runner.run(CONFIGURATIONS[who], self._case,
-                                      iterations=LEFT_OUT + _ITERATIONS, left_out=LEFT_OUT,
-                                      watch=seen.sample if watch else None,
-                                      saves=Saves(_EVERY, folder) if how else None)
-        return _Found(report, report.saves, seen.peak_mib)
+            report, peak_mib = self._train(CONFIGURATIONS[who], watch,
+                                           saves=Saves(_EVERY, folder) if how else None)
+        return Found(report, report.saves, peak_mib)
 
-    def _ring(self, how: str, watch: bool = False) -> _Found:
+    def _ring(self, saves: dict[str, object], watch: bool) -> Found:
+        """`saves`: of the section `cyclic.checkpoint`, but for its folder; empty: it saves nothing."""
         with tempfile.TemporaryDirectory(dir=self._folder) as folder:
             run, metrics = os.path.join(folder, "run"), os.path.join(folder, "metrics")
-            saving = {"folder": run, "every": _EVERY, "keep": 100, "at_end": False}
-            if how == "slow disk":
-                saving["bandwidth"] = self._bandwidth
-            cyclic = _RING.cyclic | ({"checkpoint": saving} if how else {})
-            seen = PeakWatch()
-            report = self._runner.run(Configuration("RingZero", "RingZero", cyclic), self._case,
-                                      iterations=LEFT_OUT + _ITERATIONS,
-                                      watch=seen.sample if watch else None,
-                                      words=["--metrics", metrics])
-            saves = []
-            if how:
-                with open(os.path.join(metrics, "metrics.jsonl"), encoding="utf-8") as file:
-                    saves = _last_written(run, list(map(json.loads, file)))
-                newest = os.path.join(run, f"iteration-{_EVERY * 2:06}")
-                self.bytes = sum(entry.stat().st_size for entry in os.scandir(newest))
-        return _Found(report, saves, seen.peak_mib)
+            cyclic = _RING.cyclic | ({"checkpoint": {"folder": run, **saves}} if saves else {})
+            report, peak_mib = self._train(Configuration("RingZero", "RingZero", cyclic), watch,
+                                           words=["--metrics", metrics])
+            if not saves:
+                return Found(report, [], peak_mib)
+            with open(os.path.join(metrics, "metrics.jsonl"), encoding="utf-8") as file:
+                seconds = last_written(run, list(map(json.loads, file)))
+            one = os.path.join(run, f"iteration-{_EVERY:06}")
+            return Found(report, seconds, peak_mib,
+                         sum(entry.stat().st_size for entry in os.scandir(one)))
+
+    def _train(self, configuration: Configuration, watch: bool,
+               **more: object) -> tuple[RunReport, float]:
+        """And the most MiB of all workers."""
+        seen = PeakWatch()
+        report = self._runner.run(configuration, self._case, iterations=LEFT_OUT + _ITERATIONS,
+                                  left_out=LEFT_OUT, watch=seen.sample if watch else None, **more)
+        return report, seen.peak_mib
 
 
-def _rows(rounds: list[dict[Form, _Found]], memory: dict[Form, list[float]],
+def rows(rounds: list[dict[Form, Found]], memory: dict[Form, list[float]],
           forms: list[Form]) -> list[list[str]]:
-    rows = []
+    made = []
     for form in forms:
         who, how = form
         found = [each for each in rounds if form in each]
         steps = [1e3 * each[form].report.step_mean for each in found]
         row = [f"{who}, {how}" if how else who, str(len(found)), f"{statistics.median(steps):.1f}"]
         if not how:
-            rows.append([*row, "", "", "", ""])
+            made.append([*row, "", "", "", ""])
             continue
         ratios = [math.log(each[form].report.step_mean / each[who, ""].report.step_mean)
                   for each in found]
@@ -109,9 +110,9 @@ def _rows(rounds: list[dict[Form, _Found]], memory: dict[Form, list[float]],
         shown = f"{math.exp(span[0]):.3f} to {math.exp(span[1]):.3f}" if span else "-"
         saves = [seconds for each in found for seconds in each[form].saves]
         more = statistics.median(memory[form]) - statistics.median(memory[who, ""])
-        rows.append([*row, f"{math.exp(statistics.mean(ratios)):.3f}", shown,
+        made.append([*row, f"{math.exp(statistics.mean(ratios)):.3f}", shown,
                      f"{statistics.median(saves):.2f}", f"{more:+.0f}"])
-    return rows
+    return made
 
 
 def _bench(options: Options, command: str) -> list[str]:
@@ -140,13 +141,13 @@ def _bench(options: Options, command: str) -> list[str]:
             "the median time from the end of the iteration until all files of a save are on the "
             "disk. Memory: the most of all workers together, PSS, beside the runs without saves.", "",
             *table(["", "rounds", "step, ms", "beside without", "95 %", "durable, s",
-                    "memory, MiB"], _rows(rounds, memory, forms))]
+                    "memory, MiB"], rows(rounds, memory, forms))]
 
 
 if __name__ == "__main__":
     PARSER = bench_parser("checkpoints", __doc__, rounds=20)
-    PARSER.add_argument("--peer-rounds", type=int, default=5, metavar="N",
-                        help="rounds in which the peers take part [5]")
+    PARSER.add_argument("--peer-rounds", type=not_negative, default=5, metavar="N",
+                        help="rounds in which the peers take part; 0: they are left out [5]")
     PARSER.add_argument("--micro-batch", type=positive, default=8, metavar="N",
                         help="sequences of 64 tokens [8]")
     PARSER.add_argument("--folder", default="", metavar="DIR", help="where they are [--out]")

@@ -4,9 +4,8 @@ import pickle
 import resource
 import statistics
 import sys
-import threading
 import time
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 from torch import distributed
@@ -37,7 +36,8 @@ class _Saving:
     def __init__(self, spec: RunSpec, peer: wrappings.Peer) -> None:
         self.seconds: list[float] = []
         self._saves, self._save = spec.saves, peer.save
-        self._last: threading.Thread | None = None
+        self._clocks = ThreadPoolExecutor(1)
+        self._last: Future | None = None
 
     def after(self, steps: int) -> None:
         if not self._saves or steps % self._saves.every:
@@ -47,14 +47,16 @@ class _Saving:
         os.makedirs(folder, exist_ok=True)
         begin = time.perf_counter()
         written = self._save(folder)
-        self._last = threading.Thread(target=self._clock, args=(folder, written, begin))
-        self._last.start()
+        self._last = self._clocks.submit(self._clock, folder, written, begin)
 
     def finish(self) -> None:
+        """Of the last save; what went wrong in it is raised here."""
         if self._last:
-            self._last.join()
+            self.seconds.append(self._last.result())
+            self._last = None
 
-    def _clock(self, folder: str, written: Future | None, begin: float) -> None:
+    @staticmethod
+    def _clock(folder: str, written: Future | None, begin: float) -> float:
         if written:
             written.result()
         if distributed.get_rank() == 0:  # whose save returns when all have written
@@ -62,7 +64,7 @@ class _Saving:
                 for name in names:
                     with open(os.path.join(place, name), "rb") as file:
                         os.fsync(file.fileno())
-        self.seconds.append(time.perf_counter() - begin)
+        return time.perf_counter() - begin
 
 
 def _run(spec: RunSpec, step: wrappings.Step, saving: _Saving,

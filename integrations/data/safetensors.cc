@@ -224,7 +224,8 @@ absl::StatusOr<std::unique_ptr<SafetensorsReader>> SafetensorsReader::Open(
   }
   std::unique_ptr<SafetensorsReader> reader(
       new SafetensorsReader(path, {static_cast<const std::byte*>(memory), size}));
-  // Of a file that has just been written past the page cache, the values are not read with the head.
+  // Only the head is read here. The kernel would read values ahead, and a commit opens every file that
+  // was written past the page cache.
   (void)madvise(memory, size, MADV_RANDOM);
   RZ_RETURN_IF_ERROR(reader->Parse());
   (void)madvise(memory, size, MADV_NORMAL);

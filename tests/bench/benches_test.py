@@ -379,11 +379,11 @@ class CheckpointsTest(InFolder):
         iterations = [{"iteration": 10, "wall_seconds": 1001, "scalars": loss},
                       {"iteration": 10, "wall_seconds": 1002, "scalars": {}},
                       {"iteration": 20, "wall_seconds": 1007.5, "scalars": loss}]
-        self.assertEqual(checkpoints._last_written(self.folder, iterations), [2, 4.5])
+        self.assertEqual(checkpoints.last_written(self.folder, iterations), [2, 4.5])
 
     def test_a_form_is_compared_with_its_own_runs_without_saves(self) -> None:
-        def found(step: float, *saves: float) -> checkpoints._Found:
-            return checkpoints._Found(report(step), list(saves), 0)
+        def found(step: float, *saves: float) -> checkpoints.Found:
+            return checkpoints.Found(report(step), list(saves), 0)
 
         def report(step: float) -> RunReport:
             return RunReport([], step, step, step, step, 0, 0)
@@ -392,7 +392,7 @@ class CheckpointsTest(InFolder):
         rounds = [dict(zip(forms, map(found, (0.1, 0.11, 0.3, 0.6), (0, 2, 0, 7)))),
                   dict(zip(forms[:2], map(found, (0.2, 0.22), (0, 4))))]
         memory = dict(zip(forms, ([100], [102], [300], [600])))
-        rows = checkpoints._rows(rounds, memory, forms)
+        rows = checkpoints.rows(rounds, memory, forms)
         self.assertEqual(rows[1], ["RingZero, saving", "2", "165.0", "1.100", "1.100 to 1.100",
                                    "3.00", "+2"])
         self.assertEqual(rows[3], ["ddp, torch.save", "1", "600.0", "2.000", "-", "7.00", "+300"])
