@@ -26,15 +26,19 @@ VARIANTS: dict[str, dict[str, object]] = {
     "plain": {"cyclic.warmup_updates": 0, "cyclic.predict": False},
     "warm-up": {"cyclic.warmup_updates": _WARMUP, "cyclic.predict": False},
     "prediction": {"cyclic.warmup_updates": 0, "cyclic.predict": True},
-    "both": {"cyclic.warmup_updates": _WARMUP, "cyclic.predict": True}}
+    "both": {"cyclic.warmup_updates": _WARMUP, "cyclic.predict": True},
+    "both, factor 0.5": {"cyclic.warmup_updates": _WARMUP, "cyclic.predict.factor": 0.5},
+    "both, factor 0.8": {"cyclic.warmup_updates": _WARMUP, "cyclic.predict.factor": 0.8}}
 RULES: dict[str, dict[str, object]] = {
     "dp": {"cyclic.rule": "dp"},
     "cdp_v1": {"cyclic.rule": "cdp_v1"},
     "cdp_v2": {"cyclic.rule": "cdp_v2", "cyclic.slack": 1},
-    "cdp_v2 strict": {"cyclic.rule": "cdp_v2", "cyclic.strict": True, "cyclic.slack": 0}}
+    "cdp_v2 strict": {"cyclic.rule": "cdp_v2", "cyclic.strict": True, "cyclic.slack": 0},
+    "cdp_v2 slack 0": {"cyclic.rule": "cdp_v2", "cyclic.slack": 0}}
 DP, SHORTER, NESTEROV = ("dp", "plain"), ("dp", "shorter"), ("dp", "Nesterov")
 _SHORT = 0.8  # of the updates: says how much quality the last updates are worth
 _TUNED = (DP, ("cdp_v2", "both"))
+_TRIES = (("cdp_v2", "both, factor 0.5"), ("cdp_v2", "both, factor 0.8"), ("cdp_v2 slack 0", "both"))
 _MOST_SEEDS = 5  # of dp and of the rules with both, which README speaks of
 _SEEDS = 3       # of everything else
 
@@ -54,22 +58,24 @@ class Case:
     micro_batch: int
     updates: int
     laps: tuple[int, ...] = (1, 2)
-    all_rules: bool = False   # and all variants
+    in_full: bool = False     # all rules in all variants
 
-    def forms(self) -> list[Form]:
+    def forms(self, laps: int) -> list[Form]:
         """What stands beside dp."""
-        rules = [rule for rule in RULES
-                 if rule != "dp" and (self.all_rules or "strict" not in rule)]
-        variants = VARIANTS if self.all_rules else ("plain", "both")
-        beside = [NESTEROV] if self.optimizer == "SGD" else []
-        return [*beside, *itertools.product(rules, variants)]
+        rules = ["cdp_v1", "cdp_v2"]
+        if not self.in_full:
+            beside = [NESTEROV] if self.optimizer == "SGD" else []
+            return [*beside, *itertools.product(rules, ("plain", "both"))]
+        full = itertools.product([*rules, "cdp_v2 strict"],
+                                 ("plain", "warm-up", "prediction", "both"))
+        return [*full, *(_TRIES if laps == 1 else ())]
 
     def quality(self, evaluation: dict) -> float:
         """Nats, or points of accuracy that are missing."""
         return evaluation["loss"] if "nats" in self.unit else 100 - 100 * evaluation["accuracy"]
 
     def seeds(self, form: Form, most: int) -> range:
-        wanted = _MOST_SEEDS if form == DP or form[1] == "both" else _SEEDS
+        wanted = _MOST_SEEDS if form == DP or form[1].startswith("both") else _SEEDS
         return range(1, min(wanted, most) + 1)
 
 
@@ -77,7 +83,7 @@ _BIBLE, _NATS = "on the King James Bible", "nats per byte"
 _MUON = {"optimizer": {"type": "Muon", "params": {"lr": 0.02, "weight_decay": 0.1}}}
 CASES = {
     "text": Case(f"GPT 4 × 128 {_BIBLE}, AdamW", "gpt.json", _NATS, (1e-3, 2e-3, 4e-3), {},
-                 "gpt", "AdamW", 1, 1000, laps=(1, 4), all_rules=True),
+                 "gpt", "AdamW", 1, 1000, laps=(1, 4), in_full=True),
     "text-muon": Case(f"GPT 4 × 128 {_BIBLE}, Muon", "gpt.json", _NATS, (0.005, 0.01, 0.02),
                       _MUON, "gpt", "Muon", 1, 1000),
     "text-wide": Case(f"GPT 6 × 256 {_BIBLE}, AdamW", "gpt.json", _NATS, (5e-4, 1e-3, 2e-3),
@@ -115,7 +121,7 @@ class Results:
         wanted = [(0, run) for run in tuning]
         if all(self.of(name, run) is not None for run in tuning):
             wanted += [(seed, (*form, laps, self.best_rate(name, form[0], laps), seed))
-                       for form in (DP, SHORTER, *case.forms()) for seed in case.seeds(form, most)]
+                       for form in (DP, SHORTER, *case.forms(laps)) for seed in case.seeds(form, most)]
         return (each for each in wanted if self.of(name, each[1]) is None)
 
     def best_rate(self, name: str, rule: str, laps: int) -> float | None:
@@ -182,7 +188,7 @@ def _section(options: Options, results: Results, name: str, laps: int) -> list[s
         return []
     reached = [results.of(name, (*DP, laps, rates["dp"], seed))
                for seed in case.seeds(DP, _MOST_SEEDS)]
-    for form in (SHORTER, *case.forms()):
+    for form in (SHORTER, *case.forms(laps)):
         differences = results.differences(name, form, laps)
         if not differences:
             continue
@@ -210,8 +216,9 @@ def _section(options: Options, results: Results, name: str, laps: int) -> list[s
 
 def _write_table(options: Options, results: Results) -> None:
     """One row a line."""
-    rows = [row for name, case in CASES.items() for laps in case.laps for form in case.forms()
-            if form[0] != "dp" and (row := table_row(results, name, form, laps)) is not None]
+    rows = [row for name, case in CASES.items() for laps in case.laps for form in case.forms(laps)
+            if form[0] != "dp" and form not in _TRIES
+            and (row := table_row(results, name, form, laps)) is not None]
     write_page(["[", ",\n".join(json.dumps(row) for row in rows), "]"],
                options.table or os.path.join(options.out, "rules.json"))
 

@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "base/crypto.h"
 #include "base/files.h"
 #include "base/status.h"
 #include "sharding/label.h"
@@ -30,10 +31,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr char kFormat[] = "ringzero checkpoint 2";
+constexpr char kFormat[] = "ringzero checkpoint 3";
 constexpr char kPrefix[] = "iteration-";
 constexpr char kOld[] = ".old";
 constexpr char kTemporary[] = ".tmp";
+constexpr char kSeal[] = ",\n  \"sha256\": \"";
 
 Json LossScaleJson(const LossScale::History& history) {
   return {{"scale", history.scale},
@@ -145,11 +147,16 @@ std::string UnfinishedFolder(const std::string& folder, Version version) {
   return absl::StrCat(folder, "/.", CheckpointName(version), kTemporary);
 }
 
+std::string SealCheckpointState(const std::string& members) {
+  return absl::StrCat(members, kSeal, Sha256Hex(members), "\"\n}\n");
+}
+
 std::string WriteCheckpointState(const CheckpointState& state) {
   Json json = SimpleMembers(state);
   if (state.loss_scale.has_value()) json["loss_scale"] = LossScaleJson(*state.loss_scale);
   json["files"] = state.files;
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  const std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace);
+  return SealCheckpointState(text.substr(0, text.rfind("\n}")));
 }
 
 absl::StatusOr<CheckpointState> ParseCheckpointState(const std::string& text) {
@@ -158,6 +165,9 @@ absl::StatusOr<CheckpointState> ParseCheckpointState(const std::string& text) {
   const auto json = nlohmann::json::parse(text, shallow, /*allow_exceptions=*/false);
   if (!json.is_object() || json.value("format", nlohmann::json()) != kFormat) {
     return InvalidArgument("wanted JSON with \"format\": \"", kFormat, "\"");
+  }
+  if (text != SealCheckpointState(text.substr(0, text.rfind(kSeal)))) {
+    return InvalidArgument("\"sha256\" is not that of the text before it: damaged, or edited");
   }
   CheckpointState state;
   RZ_RETURN_IF_ERROR(CheckMembers(SimpleMembers(state), json));

@@ -66,6 +66,8 @@ struct CheckpointState {
 };
 
 std::string WriteCheckpointState(const CheckpointState& state);
+// `members`: the text up to the brace that closes it. Adds a last member, the SHA-256 of this text.
+std::string SealCheckpointState(const std::string& members);
 // InvalidArgument names the member.
 absl::StatusOr<CheckpointState> ParseCheckpointState(const std::string& text);
 

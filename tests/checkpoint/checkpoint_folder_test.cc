@@ -54,7 +54,7 @@ TEST(CheckpointStateTest, ReadsBack) {
 TEST(CheckpointStateTest, NamesTheMemberThatIsWrong) {
   const std::string text = WriteCheckpointState(SomeState());
   for (const auto& [from, to, says] :
-       {std::tuple("checkpoint 2\"", "checkpoint 9\"", "format"),
+       {std::tuple("checkpoint 3\"", "checkpoint 9\"", "format"),
         std::tuple("\"version\": 100", "\"version\": -3", "version"),
         std::tuple("\"workers\": 4,", "", "workers"),
         std::tuple("\"norm\": \"inf\"", "\"norm\": \"much\"", "norm"),
@@ -63,11 +63,22 @@ TEST(CheckpointStateTest, NamesTheMemberThatIsWrong) {
         std::tuple("\"files\"", "\"file\"", "files")}) {
     const std::string wrong = absl::StrReplaceAll(text, {{from, to}});
     ASSERT_NE(wrong, text) << from;
-    EXPECT_THAT(ParseCheckpointState(wrong), Fails(absl::StatusCode::kInvalidArgument, says));
+    const std::string sealed = SealCheckpointState(wrong.substr(0, wrong.find(",\n  \"sha256\"")));
+    EXPECT_THAT(ParseCheckpointState(sealed), Fails(absl::StatusCode::kInvalidArgument, says));
   }
-  for (size_t length = 0; length < text.size() - 2; ++length) {
-    EXPECT_FALSE(ParseCheckpointState(text.substr(0, length)).ok()) << length;
+}
+
+TEST(CheckpointStateTest, NoBitMayDifferAndNothingMayBeMissing) {
+  const std::string text = WriteCheckpointState(SomeState());
+  for (size_t at = 0; at < text.size(); ++at) {
+    EXPECT_FALSE(ParseCheckpointState(text.substr(0, at)).ok()) << at;
+    std::string damaged = text;
+    damaged[at] ^= 1;
+    EXPECT_FALSE(ParseCheckpointState(damaged).ok()) << at;
   }
+  EXPECT_THAT(
+      ParseCheckpointState(absl::StrReplaceAll(text, {{"\"version\": 100", "\"version\": 101"}})),
+      Fails(absl::StatusCode::kInvalidArgument, "sha256"));
 }
 
 std::string Unfinished(const std::string& run, int version) {
