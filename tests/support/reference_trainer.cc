@@ -179,13 +179,16 @@ struct Owned {
 
 class Trainer {
  public:
-  Trainer(const TrainingTask& task, const Plan& plan)
+  Trainer(const TrainingTask& task, const Plan& plan, const Plan* before)
       : task_(task),
         plan_(plan),
+        before_(before),
         model_(task),
         scale_(task.precision.loss_scale, {.lag = plan.scale_lag(Iteration(plan.warmup_updates)),
                                            .warmup = plan.warmup_updates}) {
     RZ_CHECK(task.epoch_samples == 0, "the reference has complete micro-batches only");
+    RZ_CHECK(before == nullptr || before->workers * before->laps == plan.workers * plan.laps,
+             "both plans have as many micro-batches");
     for (const ReferenceParameter& p : model_.parameters()) owned_.emplace_back(task, p);
     for (ReferenceNorm& norm : model_.norms()) norm.part.set_momentum(1.0);
   }
@@ -195,7 +198,7 @@ class Trainer {
       double loss = 0;
       for (Owned& own : owned_) StartSum(own.layout, own.sum.data());
       for (int m = 0; m < plan_.workers * plan_.laps; ++m) loss += MicroBatch(t, m);
-      result_.losses.push_back(loss);
+      if (t >= plan_.first_iteration) result_.losses.push_back(loss);
       Update(t);
       const Version version(t + 1);
       if (IsEvaluated(plan_, version)) Evaluate(version.value);
@@ -209,20 +212,17 @@ class Trainer {
   }
 
  private:
-  StageId StageOf(int layer) const {
-    int j = 0;
-    while (plan_.stages[j].end_layer <= layer) ++j;
-    return StageId(j);
-  }
-
   // Only the first lap reads what is not fresh; in which stages: tests/sharding/schedule_test.cc.
-  bool Fresh(int m, StageId j) const {
-    return m >= plan_.workers || ReadsFresh(plan_, WorkerId(m), j);
+  bool Fresh(int t, int m, int layer) const {
+    const Plan& plan = before_ != nullptr && t < plan_.first_iteration ? *before_ : plan_;
+    int j = 0;
+    while (plan.stages[j].end_layer <= layer) ++j;
+    return m >= plan.workers || ReadsFresh(plan, WorkerId(m), StageId(j));
   }
 
   double MicroBatch(int t, int m) {
     const TaskBatch batch = task_.batch(t, m, false);
-    LoadParameters([&](StageId j) { return Fresh(m, j); });
+    LoadParameters([&](int layer) { return Fresh(t, m, layer); });
     ZeroNorms();
     const at::Tensor loss =
         task_.loss(model_.Forward(batch.inputs, t, m, scale_.Of(t)), batch.target);
@@ -244,12 +244,12 @@ class Trainer {
   // What the sum of an iteration is divided by, but for the loss's scale.
   double MicroBatches() const { return plan_.workers * plan_.laps; }
 
-  void LoadParameters(const std::function<bool(StageId)>& fresh) {
+  void LoadParameters(const std::function<bool(int layer)>& fresh) {
     const at::NoGradGuard no_grad;
     for (size_t i = 0; i < owned_.size(); ++i) {
       const ReferenceParameter& parameter = model_.parameters()[i];
       const Owned& own = owned_[i];
-      const at::Tensor& values = fresh(StageOf(parameter.layer)) ? own.now : own.before;
+      const at::Tensor& values = fresh(parameter.layer) ? own.now : own.before;
       for (at::Tensor leaf : parameter.leaves) leaf.copy_(values);
     }
   }
@@ -313,7 +313,7 @@ class Trainer {
 
   void Evaluate(int version) {
     const at::NoGradGuard no_grad;
-    LoadParameters([](StageId) { return true; });
+    LoadParameters([](int) { return true; });
     model_.SetTraining(false);
     for (ReferenceNorm& norm : model_.norms()) {
       norm.part.mean.copy_(norm.mean);
@@ -368,6 +368,7 @@ class Trainer {
 
   const TrainingTask& task_;
   const Plan& plan_;
+  const Plan* const before_;
   ReferenceModel model_;
   std::vector<Owned> owned_;  // by parameter of the model
   LossScale scale_;
@@ -391,9 +392,9 @@ std::unique_ptr<torch::optim::Optimizer> MakeOptimizer(const OptimizerOptions& o
 
 }  // namespace
 
-TrainingResult TrainReference(const TrainingTask& task, const Plan& plan) {
+TrainingResult TrainReference(const TrainingTask& task, const Plan& plan, const Plan* before) {
   at::set_num_threads(1);
-  return Trainer(task, plan).Train();
+  return Trainer(task, plan, before).Train();
 }
 
 void ExpectReferenceBits(const TrainingTask& task, const absl::StatusOr<PlannedTask>& planned,

@@ -16,7 +16,10 @@
 
 namespace ringzero {
 
-TrainingResult TrainReference(const TrainingTask& task, const Plan& plan);
+// `before`: the plan of the iterations before plan.first_iteration, which are trained, too; losses are
+// of later ones.
+TrainingResult TrainReference(const TrainingTask& task, const Plan& plan,
+                              const Plan* before = nullptr);
 
 // Fails the test, naming the plan, where the ring's losses, evaluations, parameters, statistics or
 // collections are not the reference's, to the bit.

@@ -70,6 +70,7 @@ absl::Status RunWorker(const TrainingTask& task, const RingOptions& options,
     auto& into = kind == LapTask::Kind::kTrain ? shared.result.losses : shared.result.evaluations;
     into.push_back(metrics[0]);
   };
+  if (options.prepare) RZ_RETURN_IF_ERROR(options.prepare(model_options));
   RZ_ASSIGN_OR_RETURN(std::unique_ptr<RingModel> model,
                       RingModel::Create(std::move(model_options)));
   while (true) {

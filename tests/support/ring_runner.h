@@ -31,6 +31,8 @@ struct RingOptions {
   std::function<absl::Status(RingModel&, const LapTask&, const TaskBatch&)> step;
   std::chrono::milliseconds wait_timeout{std::chrono::seconds(60)};
   bool products_first = false;  // RingModelOptions
+  // Changes what each worker is created with.
+  std::function<absl::Status(RingModelOptions&)> prepare;
 };
 
 // Forward, loss, backward and EndMicroBatch.
