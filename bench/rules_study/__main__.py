@@ -28,7 +28,9 @@ VARIANTS: dict[str, dict[str, object]] = {
     "prediction": {"cyclic.warmup_updates": 0, "cyclic.predict": True},
     "both": {"cyclic.warmup_updates": _WARMUP, "cyclic.predict": True},
     "both, factor 0.5": {"cyclic.warmup_updates": _WARMUP, "cyclic.predict.factor": 0.5},
-    "both, factor 0.8": {"cyclic.warmup_updates": _WARMUP, "cyclic.predict.factor": 0.8}}
+    "both, factor 0.8": {"cyclic.warmup_updates": _WARMUP, "cyclic.predict.factor": 0.8},
+    "both, factor 1.2": {"cyclic.warmup_updates": _WARMUP, "cyclic.predict.factor": 1.2},
+    "both, factor 1.5": {"cyclic.warmup_updates": _WARMUP, "cyclic.predict.factor": 1.5}}
 RULES: dict[str, dict[str, object]] = {
     "dp": {"cyclic.rule": "dp"},
     "cdp_v1": {"cyclic.rule": "cdp_v1"},
@@ -38,7 +40,8 @@ RULES: dict[str, dict[str, object]] = {
 DP, SHORTER, NESTEROV = ("dp", "plain"), ("dp", "shorter"), ("dp", "Nesterov")
 _SHORT = 0.8  # of the updates: says how much quality the last updates are worth
 _TUNED = (DP, ("cdp_v2", "both"))
-_TRIES = (("cdp_v2", "both, factor 0.5"), ("cdp_v2", "both, factor 0.8"), ("cdp_v2 slack 0", "both"))
+_TRIES = (*(("cdp_v2", f"both, factor {factor}") for factor in (0.5, 0.8, 1.2, 1.5)),
+          ("cdp_v2 slack 0", "both"))
 _MOST_SEEDS = 5  # of dp and of the rules with both, which README speaks of
 _SEEDS = 3       # of everything else
 

@@ -367,32 +367,31 @@ class ExposedTest(unittest.TestCase):
             self.assertAlmostEqual(found.updates, 1e-6 * 200 / 2, msg=name)
 
 
-class CheckpointsTest(InFolder):
-    def test_durable_is_from_the_iteration_before_to_the_last_file(self) -> None:
-        for version, written in ((10, 1003), (20, 1012)):
-            place = os.path.join(self.folder, f"iteration-{version:06}")
-            os.mkdir(place)
-            with open(os.path.join(place, "state.json"), "w", encoding="ascii"):
-                pass
-            os.utime(os.path.join(place, "state.json"), (written, written))
-        loss = {"Train/Samples/train_loss": 1.0}
-        iterations = [{"iteration": 10, "wall_seconds": 1001, "scalars": loss},
-                      {"iteration": 10, "wall_seconds": 1002, "scalars": {}},
-                      {"iteration": 20, "wall_seconds": 1007.5, "scalars": loss}]
-        self.assertEqual(checkpoints.last_written(self.folder, iterations), [2, 4.5])
+class CheckpointsTest(unittest.TestCase):
+    def test_durable_is_from_the_last_update_of_a_version_to_its_commit(self) -> None:
+        def event(operation: str, begin: float, seconds: float) -> dict:
+            return {"ph": "X", "ts": 1e6 * begin, "dur": 1e6 * seconds, "args": {"op": operation}}
+
+        events = [event("Commit t10", 4, 3), event("Update s1 t9 v10", 2, 0.5),
+                  event("Update s0 t9 v10", 2, 1), event("Update s0 t10 v11", 5, 1), {"ph": "M"},
+                  event("Save s0 t10", 2, 1), event("Update s0 t19 v20", 8, 1),
+                  event("Commit t20", 9, 0.5), {"ph": "X", "ts": 0, "dur": 1, "args": {}}]
+        self.assertEqual(checkpoints.seconds_until_durable(events), [4, 0.5])
 
     def test_a_form_is_compared_with_its_own_runs_without_saves(self) -> None:
-        def found(step: float, *saves: float) -> checkpoints.Found:
-            return checkpoints.Found(report(step), list(saves), 0)
+        def found(step: float) -> checkpoints.Found:
+            return checkpoints.Found(report(step), [], 0)
 
         def report(step: float) -> RunReport:
             return RunReport([], step, step, step, step, 0, 0)
 
         forms = [("RingZero", ""), ("RingZero", "saving"), ("ddp", ""), ("ddp", "torch.save")]
-        rounds = [dict(zip(forms, map(found, (0.1, 0.11, 0.3, 0.6), (0, 2, 0, 7)))),
-                  dict(zip(forms[:2], map(found, (0.2, 0.22), (0, 4))))]
-        memory = dict(zip(forms, ([100], [102], [300], [600])))
-        rows = checkpoints.rows(rounds, memory, forms)
+        rounds = [dict(zip(forms, map(found, (0.1, 0.11, 0.3, 0.6)))),
+                  dict(zip(forms[:2], map(found, (0.2, 0.22))))]
+        extra = {form: [checkpoints.Found(report(9), saves, mib)] for form, saves, mib in
+                 zip(forms, ([], [2, 3, 9], [], [7]), (100, 102, 300, 600))}
+        extra[forms[1]].append(checkpoints.Found(report(9), [4, 3], 0))  # without memory
+        rows = checkpoints.rows(rounds, extra, forms)
         self.assertEqual(rows[1], ["RingZero, saving", "2", "165.0", "1.100", "1.100 to 1.100",
                                    "3.00", "+2"])
         self.assertEqual(rows[3], ["ddp, torch.save", "1", "600.0", "2.000", "-", "7.00", "+300"])

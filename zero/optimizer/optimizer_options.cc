@@ -183,7 +183,7 @@ absl::Status CheckOptimizer(const OptimizerOptions& options) {
   RZ_RETURN_IF_ERROR(CheckNotNegative("lr", options.learning_rate));
   RZ_RETURN_IF_ERROR(CheckNotNegative("max_norm", options.max_norm));
   const double factor = options.prediction_factor.value_or(0);
-  if (!(factor >= 0 && factor <= 1)) return OutOfRange("prediction_factor", "in [0, 1]", factor);
+  if (!(factor >= 0 && factor <= 2)) return OutOfRange("prediction_factor", "in [0, 2]", factor);
   switch (options.type) {
     case OptimizerOptions::Type::kSgd: return CheckSgd(options.sgd);
     case OptimizerOptions::Type::kAdamW:

@@ -121,7 +121,7 @@ struct OptimizerOptions {
   LambOptions lamb;
   MuonOptions muon;
   std::shared_ptr<const ElementwiseUpdate> custom;  // kCustom: MakeElementwise(…)
-  // Of predictions (Plan::predict): 0 to 1. Absent: the momentum of SGD, 1 of the others.
+  // Of predictions (Plan::predict): 0 to 2. Absent: the momentum of SGD, 1 of the others.
   std::optional<double> prediction_factor;
 };
 
