@@ -86,8 +86,9 @@ class _Bench:
                **more: object) -> tuple[RunReport, float]:
         """And the most MiB of all workers."""
         seen = PeakWatch()
-        report = self._runner.run(configuration, self._case, iterations=LEFT_OUT + self._case.iterations,
-                                  left_out=LEFT_OUT, watch=seen.sample if watch else None, **more)
+        iterations = LEFT_OUT + self._case.iterations
+        report = self._runner.run(configuration, self._case, iterations=iterations, left_out=LEFT_OUT,
+                                  watch=seen.sample if watch else None, **more)
         return report, seen.peak_mib
 
 
@@ -152,8 +153,8 @@ if __name__ == "__main__":
     PARSER = bench_parser("checkpoints", __doc__, rounds=20)
     PARSER.add_argument("--peer-rounds", type=not_negative, default=5, metavar="N",
                         help="rounds in which the peers take part; 0: they are left out [5]")
-    PARSER.add_argument("--iterations", type=positive, default=90, metavar="N",
-                        help="of a run, which are measured [90]")
+    PARSER.add_argument("--iterations", type=positive, default=60, metavar="N",
+                        help="of a run, which are measured [60]")
     PARSER.add_argument("--micro-batch", type=positive, default=8, metavar="N",
                         help="sequences of 64 tokens [8]")
     PARSER.add_argument("--folder", default="", metavar="DIR", help="where they are [--out]")

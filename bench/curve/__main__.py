@@ -38,14 +38,19 @@ def _ring(options: Options, settings: dict[str, object]) -> tuple[Curve, list[fl
     return Curve(losses, held_out), rates
 
 
+def dump_initial(options: Options, config: str, seed: int, path: str) -> None:
+    """The parameters with which the run of a configuration's file begins: after one update by
+    nothing."""
+    once = {"seed": seed, "iterations": 1, "evaluation.every": 0, "optimizer.params.lr": 0}
+    train(options, once, ["--dump-parameters", path], config)
+
+
 def _plain(options: Options, config: dict, seed: int, rates: list[float]) -> Curve:
     from curve import plain  # loads PyTorch
 
     with tempfile.TemporaryDirectory() as folder:
         initial = os.path.join(folder, "initial.safetensors")
-        # One update by nothing.
-        once = {"seed": seed, "iterations": 1, "evaluation.every": 0, "optimizer.params.lr": 0}
-        train(options, once, ["--dump-parameters", initial], EXAMPLE)
+        dump_initial(options, EXAMPLE, seed, initial)
         return Curve(*plain.train({**config, "seed": seed}, initial, rates, EVERY))
 
 

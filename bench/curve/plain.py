@@ -38,17 +38,18 @@ def _samples(text: torch.Tensor, indices: range | tuple[int, ...],
     return both[:, :-1], both[:, 1:]
 
 
-def train(config: dict, initial: str, rates: list[float],
-          every: int) -> tuple[list[float], list[tuple[int, float]]]:
+def train(config: dict, initial: str, rates: list[float], every: int,
+          kind: type[torch.optim.Optimizer] = torch.optim.AdamW,
+          **settings: object) -> tuple[list[float], list[tuple[int, float]]]:
     """The training losses, and (iteration, held-out loss) each `every` iterations. `config`: as in
-    the example's file."""
+    the example's file, but for the optimizer, which is of this `kind` with these `settings`, too."""
     described, adam = config["model"], config["optimizer"]["params"]
     length = described["seq"]
     model = Gpt(types.SimpleNamespace(**described, sequence=length, vocabulary=described["vocab"]))
     model.head.weight = model.embedding.token
     fill_whole(model, initial)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rates[0], betas=tuple(adam["betas"]),
-                                  weight_decay=adam["weight_decay"])
+    optimizer = kind(model.parameters(), lr=rates[0], betas=tuple(adam["betas"]),
+                     weight_decay=adam["weight_decay"], **settings)
     training, held_out = _split(config["data"]["path"])
     size = (len(training) - 1) // length
     batch = (config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"]
@@ -64,7 +65,8 @@ def train(config: dict, initial: str, rates: list[float],
         inputs, targets = _samples(training, order[first:first + batch], length)
         loss = loss_of(model(inputs), targets)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), config["gradient_clipping"])
+        if config["gradient_clipping"]:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), config["gradient_clipping"])
         optimizer.step()
         losses.append(loss.item())
         if (iteration + 1) % every == 0:

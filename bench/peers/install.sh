@@ -1,6 +1,6 @@
 # Installs the peers, PyTorch and DeepSpeed for Python, into .deps/peers: about 2.2 GB to download, once. Sourced by ./rz
 # after cmake/rz_install.sh, and only for the benchmarks that run peers: `./rz bench checkpoints`, `peers`,
-# `latency`, `curve`.
+# `latency`, `curve`, `rules_study`.
 
 peers_folder=$root/bench/peers
 
@@ -12,7 +12,7 @@ bench_with_peers() {
     packages+=(test)
     targets+=(hosts_link)
   fi
-  [ "$name" != curve ] || packages+=(data)
+  case $name in curve | rules_study) packages+=(data) ;; esac
   if [ "$name" = peers ]; then # the Python package is one of them
     packages+=(python)
     targets+=(_ringzero)

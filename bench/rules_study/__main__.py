@@ -9,14 +9,17 @@ import itertools
 import json
 import math
 import os
+import re
 import statistics
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import charts
+from curve.__main__ import dump_initial
 from ring_run import (Options, bench_parser, interval, main, positive, say, table, train,
-                      write_page)
+                      train_with_metrics, write_page)
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _ROOT = os.path.normpath(os.path.join(_HERE, "..", ".."))
@@ -38,6 +41,7 @@ RULES: dict[str, dict[str, object]] = {
     "cdp_v2 strict": {"cyclic.rule": "cdp_v2", "cyclic.strict": True, "cyclic.slack": 0},
     "cdp_v2 slack 0": {"cyclic.rule": "cdp_v2", "cyclic.slack": 0}}
 DP, SHORTER, NESTEROV = ("dp", "plain"), ("dp", "shorter"), ("dp", "Nesterov")
+NADAM = ("dp", "NAdam")  # which RingZero has not: in a loop of PyTorch
 _SHORT = 0.8  # of the updates: says how much quality the last updates are worth
 _TUNED = (DP, ("cdp_v2", "both"))
 _TRIES = (*(("cdp_v2", f"both, factor {factor}") for factor in (0.5, 0.8, 1.2, 1.5)),
@@ -71,7 +75,7 @@ class Case:
             return [*beside, *itertools.product(rules, ("plain", "both"))]
         full = itertools.product([*rules, "cdp_v2 strict"],
                                  ("plain", "warm-up", "prediction", "both"))
-        return [*full, *(_TRIES if laps == 1 else ())]
+        return [NADAM, *full, *(_TRIES if laps == 1 else ())]
 
     def quality(self, evaluation: dict) -> float:
         """Nats, or points of accuracy that are missing."""
@@ -124,7 +128,8 @@ class Results:
         wanted = [(0, run) for run in tuning]
         if all(self.of(name, run) is not None for run in tuning):
             wanted += [(seed, (*form, laps, self.best_rate(name, form[0], laps), seed))
-                       for form in (DP, SHORTER, *case.forms(laps)) for seed in case.seeds(form, most)]
+                       for form in (DP, SHORTER, *case.forms(laps))
+                       for seed in case.seeds(form, most)]
         return (each for each in wanted if self.of(name, each[1]) is None)
 
     def best_rate(self, name: str, rule: str, laps: int) -> float | None:
@@ -168,6 +173,28 @@ def table_row(results: Results, name: str, form: Form, laps: int) -> dict[str, o
             "seeds": len(differences), "command": f"./rz bench rules_study --cases {name}"}
 
 
+def _nadam(options: Options, file: str, settings: dict[str, object]) -> list[float]:
+    """With dp's initial parameters, batches and rates."""
+    import torch  # here: all else goes without
+
+    from curve import plain
+
+    torch.set_num_threads(1)
+    _, scalars = train_with_metrics(options, settings, file)
+    with open(file, encoding="utf-8") as text:
+        config = json.loads(re.sub(r"//.*", "", text.read()))
+    config |= {"seed": settings["seed"],
+               "gradient_accumulation_steps": settings["gradient_accumulation_steps"]}
+    with tempfile.TemporaryDirectory() as folder:
+        initial = os.path.join(folder, "initial.safetensors")
+        dump_initial(options, file, settings["seed"], initial)
+        _, held_out = plain.train(config, initial,
+                                  [each["Train/Samples/lr"] for each in scalars],
+                                  config["evaluation"]["every"], torch.optim.NAdam,
+                                  decoupled_weight_decay=True)
+    return [loss for _, loss in held_out]
+
+
 def _do(options: Options, name: str, run: Run) -> list[float]:
     rule, variant, laps, rate, seed = run
     case = CASES[name]
@@ -175,6 +202,8 @@ def _do(options: Options, name: str, run: Run) -> list[float]:
                 "gradient_accumulation_steps": laps, "optimizer.params.lr": rate}
     if rule != "dp":
         settings |= VARIANTS[variant]
+    if (rule, variant) == NADAM:
+        return _nadam(options, os.path.join(_HERE, case.config), settings)
     if (rule, variant) == NESTEROV:
         settings["optimizer.params.nesterov"] = True
     if (rule, variant) == SHORTER:
