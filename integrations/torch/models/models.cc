@@ -30,16 +30,6 @@ void FillMask(float* mask, int64_t count, uint64_t key, double probability) {
 
 }  // namespace
 
-LinearPart::LinearPart(int64_t in, int64_t out, Bias bias)
-    : weight_(register_parameter("weight", at::empty({out, in}))) {
-  if (bias == Bias::kPresent) bias_ = register_parameter("bias", at::empty({out}));
-}
-
-ConvPart::ConvPart(const ConvShape& shape)
-    : weight_(register_parameter("weight",
-                                 at::empty({shape.out, shape.in, shape.kernel, shape.kernel}))),
-      shape_(shape) {}
-
 void StartAsIdentity(const std::string& parameter, const at::Tensor& values) {
   // The last part of a dotted name. npos + 1 is 0: the whole name.
   values.fill_(parameter.substr(parameter.rfind('.') + 1) == "weight" ? 1.0 : 0.0);

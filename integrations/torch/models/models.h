@@ -72,38 +72,17 @@ struct Batch {
 // layer is cheap however large it is and touches no page of memory. LayerFactory::initialize gives
 // the values, one parameter at a time.
 
-enum class Bias { kNone, kPresent };
-
 // y = x W^T + b. Parameters "weight" {out, in} and "bias" {out}.
-class LinearPart : public torch::nn::Module {
+class LinearPart final : public torch::nn::Module {
  public:
-  LinearPart(int64_t in, int64_t out, Bias bias = Bias::kPresent);
+  LinearPart(int64_t in, int64_t out)
+      : weight_(register_parameter("weight", at::empty({out, in}))),
+        bias_(register_parameter("bias", at::empty({out}))) {}
   at::Tensor forward(const at::Tensor& x) { return Linear(x, weight_, bias_); }
 
  private:
   at::Tensor weight_;
-  at::Tensor bias_;  // undefined without one
-};
-
-struct ConvShape {
-  int64_t in = 1;  // channels
-  int64_t out = 1;
-  int64_t kernel = 3;  // odd; the padding keeps the image's size
-  int64_t stride = 1;
-};
-
-// Square convolution without bias. Parameter "weight" {out, in, kernel, kernel}.
-class ConvPart : public torch::nn::Module {
- public:
-  explicit ConvPart(const ConvShape& shape);
-  at::Tensor forward(const at::Tensor& x) {
-    const int64_t padding = shape_.kernel / 2;
-    return at::conv2d(x, weight_, {}, {shape_.stride, shape_.stride}, {padding, padding});
-  }
-
- private:
-  at::Tensor weight_;
-  ConvShape shape_;
+  at::Tensor bias_;
 };
 
 // The initial values of norms and biases: a weight ("norm.weight") is 1, a bias is 0.

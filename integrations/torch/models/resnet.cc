@@ -12,40 +12,46 @@
 namespace ringzero {
 namespace {
 
-// Convolution and batch norm: "conv.weight", "norm.weight", "norm.bias" and the norm's statistics.
-class ConvNormPart : public torch::nn::Module {
+struct ConvShape {
+  int64_t in = 1;  // channels
+  int64_t out = 1;
+  int64_t kernel = 3;  // odd; the padding keeps the image's size
+  int64_t stride = 1;
+};
+
+// Square convolution without bias. Parameter "weight" {out, in, kernel, kernel}.
+class ConvPart final : public torch::nn::Module {
  public:
-  explicit ConvNormPart(const ConvShape& shape)
+  explicit ConvPart(const ConvShape& shape)
+      : shape_(shape),
+        weight_(register_parameter("weight",
+                                   at::empty({shape.out, shape.in, shape.kernel, shape.kernel}))) {}
+  at::Tensor forward(const at::Tensor& x) {
+    const int64_t padding = shape_.kernel / 2;
+    return at::conv2d(x, weight_, {}, {shape_.stride, shape_.stride}, {padding, padding});
+  }
+
+ private:
+  const ConvShape shape_;
+  at::Tensor weight_;
+};
+
+// Convolution, batch norm and ReLU of the last tensor: the stem, and the second of a bottleneck's
+// three. "conv.weight", "norm.weight", "norm.bias" and the norm's statistics.
+class ConvNormLayer : public Layer {
+ public:
+  explicit ConvNormLayer(const ConvShape& shape)
       : conv_(register_module("conv", std::make_shared<ConvPart>(shape))),
         norm_(register_module("norm", torch::nn::BatchNorm2d(shape.out))) {}
-  at::Tensor forward(const at::Tensor& x) { return norm_->forward(conv_->forward(x)); }
+  TensorList forward(TensorList inputs) override {
+    inputs.back() = ConvNorm(inputs.back()).relu_();
+    return inputs;
+  }
+  at::Tensor ConvNorm(const at::Tensor& x) { return norm_->forward(conv_->forward(x)); }
 
  private:
   std::shared_ptr<ConvPart> conv_;
   torch::nn::BatchNorm2d norm_;
-};
-
-// A layer around one ConvNormPart, whose parameters' names get no prefix.
-class ConvNormLayer : public Layer {
- public:
-  explicit ConvNormLayer(const ConvShape& shape) : part_(std::make_shared<ConvNormPart>(shape)) {
-    for (const auto& child : part_->named_children()) register_module(child.key(), child.value());
-  }
-
- protected:
-  at::Tensor ConvNorm(const at::Tensor& x) { return part_->forward(x); }
-
- private:
-  std::shared_ptr<ConvNormPart> part_;
-};
-
-class StemLayer final : public ConvNormLayer {
- public:
-  using ConvNormLayer::ConvNormLayer;
-  TensorList forward(TensorList inputs) override {
-    inputs[0] = ConvNorm(inputs[0]).relu_();
-    return inputs;
-  }
 };
 
 // {x} -> {s, h}: a block's first convolution. s is x, or its projection to the block's output.
@@ -54,25 +60,15 @@ class FirstLayer final : public ConvNormLayer {
   explicit FirstLayer(const ConvShape& shape) : ConvNormLayer(shape) {}
   FirstLayer(const ConvShape& shape, const ConvShape& projection)
       : ConvNormLayer(shape),
-        shortcut_(register_module("shortcut", std::make_shared<ConvNormPart>(projection))) {}
+        shortcut_(register_module("shortcut", std::make_shared<ConvNormLayer>(projection))) {}
   TensorList forward(TensorList inputs) override {
     inputs.push_back(ConvNorm(inputs[0]).relu_());
-    if (shortcut_ != nullptr) inputs[0] = shortcut_->forward(inputs[0]);
+    if (shortcut_ != nullptr) inputs[0] = shortcut_->ConvNorm(inputs[0]);
     return inputs;
   }
 
  private:
-  std::shared_ptr<ConvNormPart> shortcut_;  // null: s is x
-};
-
-// {s, h} -> {s, h}: the second of a bottleneck's three.
-class MiddleLayer final : public ConvNormLayer {
- public:
-  using ConvNormLayer::ConvNormLayer;
-  TensorList forward(TensorList inputs) override {
-    inputs[1] = ConvNorm(inputs[1]).relu_();
-    return inputs;
-  }
+  std::shared_ptr<ConvNormLayer> shortcut_;  // null: s is x
 };
 
 // {s, h} -> {y}: a block's last convolution and the sum with its shortcut.
@@ -158,7 +154,7 @@ class Maker {
 
   std::vector<LayerFactory> Make() && {
     const int64_t width = in_;
-    AddConv<StemLayer>("stem", {.in = options_.channels, .out = width}, InputGradient::kNone);
+    AddConv<ConvNormLayer>("stem", {.in = options_.channels, .out = width}, InputGradient::kNone);
     int64_t number = 0;
     for (size_t group = 0; group < family_.blocks.size(); ++group) {
       for (int64_t block = 0; block < family_.blocks[group]; ++block) {
@@ -180,7 +176,7 @@ class Maker {
         .in = in, .out = width, .kernel = bottleneck ? 1 : 3, .stride = bottleneck ? 1 : stride};
     AddFirst(name + ".first", first, {.in = in, .out = out, .kernel = 1, .stride = stride});
     if (bottleneck) {
-      AddConv<MiddleLayer>(name + ".second", {.in = width, .out = width, .stride = stride});
+      AddConv<ConvNormLayer>(name + ".second", {.in = width, .out = width, .stride = stride});
     }
     AddConv<LastLayer>(name + (bottleneck ? ".third" : ".second"),
                        {.in = width, .out = out, .kernel = bottleneck ? 1 : 3});
