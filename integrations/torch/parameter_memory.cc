@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -19,43 +18,10 @@
 #include "p2p/job/limits.h"
 
 namespace ringzero {
-
-// Addresses that nothing may touch: touching one ends the process with a message.
-//
-// Reserving installs, once per process, a SIGSEGV handler that names the range that was touched and
-// then lets the signal take its course; a fault anywhere else goes to the handler that was there
-// before. The handler can name up to 4096 ranges at once; further ranges are reserved all the same.
-// Thread-safe.
-class ReleasedRange {
- public:
-  // `layout` must outlive it.
-  static absl::StatusOr<std::unique_ptr<const ReleasedRange>> Reserve(const std::string& what,
-                                                                      const StageLayout& layout);
-  ReleasedRange(const ReleasedRange&) = delete;
-  ReleasedRange& operator=(const ReleasedRange&) = delete;
-  ~ReleasedRange();
-
-  std::byte* data() const { return begin_; }
-  bool Has(const std::byte* address) const {
-    return address >= begin_ && address < begin_ + bytes_;
-  }
-  // Says that `address`, which it has, was touched. For the signal handler.
-  void Name(const std::byte* address) const;
-
- private:
-  ReleasedRange(const std::string& what, const StageLayout& layout, void* begin, size_t bytes);
-
-  const std::string what_;
-  const StageLayout& layout_;
-  std::byte* const begin_;
-  const size_t bytes_;
-  std::atomic<const ReleasedRange*>* slot_ = nullptr;  // of the table below
-};
-
 namespace {
 
 // A signal handler has no context but globals: the table that it reads, and the handler before it.
-std::array<std::atomic<const ReleasedRange*>, 4096> table;
+std::array<std::atomic<const ParameterMemory*>, 4096> table;
 struct sigaction previous;
 
 void Say(absl::string_view text) {
@@ -69,10 +35,8 @@ void Say(absl::string_view text) {
 void OnFault(int signal, siginfo_t* info, void* context) {
   const auto* address = static_cast<const std::byte*>(info->si_addr);
   for (const auto& slot : table) {
-    const ReleasedRange* range = slot.load(std::memory_order_acquire);
-    if (range == nullptr || !range->Has(address)) continue;
-    range->Name(address);
-    break;
+    const ParameterMemory* memory = slot.load(std::memory_order_acquire);
+    if (memory != nullptr && memory->NameReleased(address)) break;
   }
   if ((previous.sa_flags & SA_SIGINFO) != 0 && previous.sa_sigaction != nullptr) {
     previous.sa_sigaction(signal, info, context);
@@ -96,7 +60,7 @@ void InstallHandler() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<const ReleasedRange>> ReleasedRange::Reserve(
+absl::StatusOr<std::unique_ptr<ParameterMemory>> ParameterMemory::Create(
     const std::string& what, const StageLayout& layout) {
   const size_t bytes = std::max<size_t>(static_cast<size_t>(layout.parameter_bytes), 1);
   void* begin = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -105,48 +69,21 @@ absl::StatusOr<std::unique_ptr<const ReleasedRange>> ReleasedRange::Reserve(
                                     " bytes of addresses for ", what, ": ", std::strerror(errno)));
   }
   InstallHandler();
-  return std::unique_ptr<const ReleasedRange>(new ReleasedRange(what, layout, begin, bytes));
+  return std::unique_ptr<ParameterMemory>(new ParameterMemory(what, layout, begin, bytes));
 }
 
-ReleasedRange::ReleasedRange(const std::string& what, const StageLayout& layout, void* begin,
-                             size_t bytes)
-    : what_(what), layout_(layout), begin_(static_cast<std::byte*>(begin)), bytes_(bytes) {
+ParameterMemory::ParameterMemory(const std::string& what, const StageLayout& layout, void* released,
+                                 size_t bytes)
+    : what_(what),
+      layout_(layout),
+      released_(static_cast<std::byte*>(released)),
+      released_bytes_(bytes),
+      bound_(layout.parameters.size()) {
   for (auto& slot : table) {
-    const ReleasedRange* free = nullptr;
-    if (!slot.compare_exchange_strong(free, this, std::memory_order_acq_rel)) continue;
-    slot_ = &slot;
-    break;
+    const ParameterMemory* free = nullptr;
+    if (slot.compare_exchange_strong(free, this, std::memory_order_acq_rel)) break;
   }
 }
-
-ReleasedRange::~ReleasedRange() {
-  if (slot_ != nullptr) slot_->store(nullptr);
-  munmap(begin_, bytes_);
-}
-
-void ReleasedRange::Name(const std::byte* address) const {
-  Say("ringzero: access to a released parameter of ");
-  Say(what_);
-  const std::string* parameter = nullptr;  // the last one that begins there or before
-  for (const ParameterSpec& spec : layout_.parameters) {
-    if (begin_ + spec.offset_bytes <= address) parameter = &spec.name;
-  }
-  if (parameter != nullptr) {
-    Say(": ");
-    Say(*parameter);
-  }
-  Say(". A stage's parameters may be read only in its own forward and backward.\n");
-}
-
-absl::StatusOr<std::unique_ptr<ParameterMemory>> ParameterMemory::Create(
-    const std::string& what, const StageLayout& layout) {
-  RZ_ASSIGN_OR_RETURN(auto released, ReleasedRange::Reserve(what, layout));
-  return std::unique_ptr<ParameterMemory>(new ParameterMemory(layout, std::move(released)));
-}
-
-ParameterMemory::ParameterMemory(const StageLayout& layout,
-                                 std::unique_ptr<const ReleasedRange> released)
-    : layout_(layout), released_(std::move(released)), bound_(layout.parameters.size()) {}
 
 ParameterMemory::~ParameterMemory() {
   for (const std::vector<at::Tensor>& tensors : bound_) {
@@ -156,6 +93,27 @@ ParameterMemory::~ParameterMemory() {
       storage->set_nbytes(static_cast<size_t>(0));
     }
   }
+  for (auto& slot : table) {
+    const ParameterMemory* mine = this;
+    if (slot.compare_exchange_strong(mine, nullptr)) break;
+  }
+  munmap(released_, released_bytes_);
+}
+
+bool ParameterMemory::NameReleased(const std::byte* address) const {
+  if (address < released_ || address >= released_ + released_bytes_) return false;
+  Say("ringzero: access to a released parameter of ");
+  Say(what_);
+  const std::string* parameter = nullptr;  // the last one that begins there or before
+  for (const ParameterSpec& spec : layout_.parameters) {
+    if (released_ + spec.offset_bytes <= address) parameter = &spec.name;
+  }
+  if (parameter != nullptr) {
+    Say(": ");
+    Say(*parameter);
+  }
+  Say(". A stage's parameters may be read only in its own forward and backward.\n");
+  return true;
 }
 
 at::Tensor ParameterMemory::Bind(int parameter, const at::Tensor& tensor) {
@@ -165,7 +123,7 @@ at::Tensor ParameterMemory::Bind(int parameter, const at::Tensor& tensor) {
   bound_[parameter].push_back(tensor);
   // Resizing would ask torch's allocator for memory that is not ours.
   storage->set_resizable(false);
-  Point(parameter, released_->data());
+  Point(parameter, released_);
   return at::from_blob(
       had->get(), tensor.sizes(), tensor.strides(), [had](void*) {},
       at::TensorOptions(tensor.scalar_type()));
@@ -190,11 +148,11 @@ void ParameterMemory::PointSharedAt(const std::byte* version) {
   }
 }
 
-void ParameterMemory::Release() { PointAt(released_->data()); }
+void ParameterMemory::Release() { PointAt(released_); }
 
 void ParameterMemory::ReleaseUnshared() {
   for (size_t i = 0; i < bound_.size(); ++i) {
-    if (bound_[i].size() == 1) Point(static_cast<int>(i), released_->data());
+    if (bound_[i].size() == 1) Point(static_cast<int>(i), released_);
   }
 }
 

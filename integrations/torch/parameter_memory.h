@@ -24,8 +24,10 @@
 
 namespace ringzero {
 
-class ReleasedRange;
-
+// Creating the first one of a process installs a SIGSEGV handler that names the parameter that was
+// touched and then lets the signal take its course; a fault anywhere else goes to the handler that
+// was there before. The handler can name the parameters of up to 4096 stages at once; those of
+// further stages fault all the same.
 class ParameterMemory {
  public:
   // `layout` must outlive it. `what` names the stage in faults. ResourceExhausted when there is no
@@ -49,12 +51,18 @@ class ParameterMemory {
   // whose backward reads other values than its forward did.
   uint64_t Fingerprint(const std::byte* version) const;
 
+  // For the signal handler, on any thread: if `address` is one that nothing may touch here, says on
+  // stderr whose it is.
+  bool NameReleased(const std::byte* address) const;
+
  private:
-  ParameterMemory(const StageLayout& layout, std::unique_ptr<const ReleasedRange> released);
+  ParameterMemory(const std::string& what, const StageLayout& layout, void* released, size_t bytes);
   void Point(int parameter, const std::byte* base);
 
+  const std::string what_;
   const StageLayout& layout_;
-  const std::unique_ptr<const ReleasedRange> released_;
+  std::byte* const released_;  // addresses that nothing may touch
+  const size_t released_bytes_;
   std::vector<std::vector<at::Tensor>> bound_;  // by parameter
 };
 
