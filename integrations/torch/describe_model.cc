@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -16,6 +15,15 @@
 #include "integrations/torch/stage_marks.h"
 
 namespace ringzero {
+
+struct CostMeter::Tally {
+  int64_t values = 0;  // in the inputs
+  at::CallbackHandle handle = 0;
+  int depth = 0;
+  int64_t operations = 0;
+  Reads reads;
+};
+
 namespace {
 
 using Shape = std::vector<int64_t>;
@@ -117,13 +125,8 @@ Count CountOf(const std::string& name) {
   return found == counts->end() ? nullptr : found->second;
 }
 
-// The counter of this thread while a layer runs. Global: torch takes plain functions as callbacks.
-struct Tally {
-  int depth = 0;
-  int64_t operations = 0;
-  CostMeter::Reads reads;
-};
-thread_local Tally* tally = nullptr;
+// Of the meter of this thread. Global: torch takes plain functions as callbacks.
+thread_local CostMeter::Tally* tally = nullptr;
 
 struct Counted final : at::ObserverContext {};
 
@@ -165,6 +168,29 @@ absl::Status InLayer(const std::string& name, const What&... what) {
   return InvalidArgument("layer \"", name, "\": ", what...);
 }
 
+std::vector<ParameterSpec> ParametersAsBuilt(const std::string& layer_name, const Layer& layer) {
+  std::vector<ParameterSpec> specs;
+  for (const NamedTensor& p : ParametersOf(layer)) {
+    specs.push_back({.name = absl::StrCat(layer_name, ".", p.name),
+                     .shape = p.tensor.sizes().vec(),
+                     .strides = p.tensor.strides().vec(),
+                     .trainable = p.tensor.requires_grad()});
+  }
+  return specs;
+}
+
+std::vector<StatisticSpec> StatisticsAsBuilt(const std::string& layer_name, Layer& layer) {
+  std::vector<StatisticSpec> specs;
+  for (const BatchNormPart& part : layer.batch_norms()) {
+    const auto [mean, variance, count] = StatisticsOf(layer_name, part);
+    const double blend = part.momentum.value_or(0.1);
+    specs.push_back({.name = mean.name, .numel = mean.tensor.numel(), .blend = blend});
+    specs.push_back({.name = variance.name, .numel = variance.tensor.numel(), .blend = blend});
+    specs.push_back({.name = count.name, .kind = StatisticSpec::Kind::kCount, .numel = 1});
+  }
+  return specs;
+}
+
 // Runs the layer without autograd and in eval mode; `inputs` become its outputs.
 absl::StatusOr<LayerCost> CountLayer(const std::string& layer_name, Layer& layer,
                                      TensorList& inputs) {
@@ -194,8 +220,8 @@ class Describer {
     if (dynamic_cast<const MarkedLayer*>(layer.get()) != nullptr) whole_ = layer;
     RZ_RETURN_IF_ERROR(CheckLayer(factory.name, *layer));
     LayerDescription description{.name = factory.name,
-                                 .parameters = ParameterSpecsOf(factory.name, *layer),
-                                 .statistics = StatisticSpecsOf(factory.name, *layer)};
+                                 .parameters = ParametersAsBuilt(factory.name, *layer),
+                                 .statistics = StatisticsAsBuilt(factory.name, *layer)};
     const bool has_parameters = !description.parameters.empty();
     RZ_RETURN_IF_ERROR(RemoveTied(factory, index, description.parameters));
     RZ_ASSIGN_OR_RETURN(description.cost, CostOf(factory, *layer, has_parameters));
@@ -274,32 +300,25 @@ class Describer {
 
 }  // namespace
 
-struct CostMeter::State {
-  Tally counted;
-  int64_t values = 0;
-  at::CallbackHandle handle = 0;
-};
-
-CostMeter::CostMeter(const TensorList& inputs) : state_(std::make_unique<State>()) {
-  for (const at::Tensor& x : inputs) state_->values += x.defined() ? x.numel() : 0;
-  tally = &state_->counted;
-  state_->handle = at::addThreadLocalCallback(at::RecordFunctionCallback(OnStart, OnEnd)
+CostMeter::CostMeter(const TensorList& inputs) : tally_(std::make_unique<Tally>()) {
+  for (const at::Tensor& x : inputs) tally_->values += x.defined() ? x.numel() : 0;
+  tally = tally_.get();
+  tally_->handle = at::addThreadLocalCallback(at::RecordFunctionCallback(OnStart, OnEnd)
                                                   .needsInputs(true)
                                                   .scopes({at::RecordScope::FUNCTION}));
 }
 
 CostMeter::~CostMeter() {
-  at::removeCallback(state_->handle);
+  at::removeCallback(tally_->handle);
   tally = nullptr;
 }
 
 LayerCost CostMeter::cost() const {
-  const int64_t values = std::max<int64_t>(1, state_->values);
-  return {.forward = state_->counted.operations + values,
-          .backward = 2 * state_->counted.operations + values};
+  const int64_t values = std::max<int64_t>(1, tally_->values);
+  return {.forward = tally_->operations + values, .backward = 2 * tally_->operations + values};
 }
 
-const CostMeter::Reads& CostMeter::reads() const { return state_->counted.reads; }
+const CostMeter::Reads& CostMeter::reads() const { return tally_->reads; }
 
 absl::Status CheckCountable(const std::string& layer_name, torch::nn::Module& module) {
   for (const auto& item : module.named_modules()) {

@@ -47,9 +47,10 @@ class CostMeter {
   using Reads = std::set<const void*>;
   const Reads& reads() const;
 
+  struct Tally;
+
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  const std::unique_ptr<Tally> tally_;
 };
 
 }  // namespace ringzero

@@ -65,19 +65,22 @@ absl::Status FillParameter(const InitializationRequest& request, const LayerFact
   return absl::OkStatus();
 }
 
-absl::Status FillStatistic(const InitializationRequest& request, const std::string& name,
-                           const at::Tensor& initial, std::byte* stage) {
+absl::Status FillStatistic(const InitializationRequest& request, const NamedTensor& statistic,
+                           std::byte* stage) {
+  const std::string& name = statistic.name;
   const StatisticSpec* spec = Find(request.layout.statistics, name);
   if (spec == nullptr) return Internal("no place for \"", name, "\"");
   std::vector<float> values;
   RZ_ASSIGN_OR_RETURN(const bool given, TakePreset(request.preset, name, spec->numel, values));
   if (spec->kind == StatisticSpec::Kind::kCount) {
-    const int64_t count = given ? static_cast<int64_t>(values[0]) : initial.item<int64_t>();
+    const int64_t count =
+        given ? static_cast<int64_t>(values[0]) : statistic.tensor.item<int64_t>();
     std::memcpy(stage + spec->offset_bytes, &count, sizeof(count));
     return absl::OkStatus();
   }
   const auto kept = request.kept.find(name);
-  const at::Tensor dense = (kept == request.kept.end() ? initial : kept->second).contiguous();
+  const at::Tensor dense =
+      (kept == request.kept.end() ? statistic.tensor : kept->second).contiguous();
   std::memcpy(stage + spec->offset_bytes, given ? values.data() : dense.const_data_ptr<float>(),
               static_cast<size_t>(spec->numel) * sizeof(float));
   return absl::OkStatus();
@@ -157,6 +160,22 @@ absl::Status CheckParameters(const std::string& layer_name, const Layer& layer) 
   return absl::OkStatus();
 }
 
+// Buffers that belong to no BatchNormPart.
+std::vector<NamedTensor> ConstantsOf(Layer& layer) {
+  std::set<const void*> running;
+  for (const BatchNormPart& part : layer.batch_norms()) {
+    for (const at::Tensor& t : {part.mean, part.variance, part.count}) {
+      running.insert(t.unsafeGetTensorImpl());
+    }
+  }
+  std::vector<NamedTensor> constants;
+  for (const auto& item : layer.named_buffers(/*recurse=*/true)) {
+    if (!item.value().defined() || running.count(item.value().unsafeGetTensorImpl()) > 0) continue;
+    constants.push_back({item.key(), item.value()});
+  }
+  return constants;
+}
+
 // A statistic in a message: fp32, whatever its module computes in.
 at::Tensor At(const StatisticSpec& spec, const std::byte* message) {
   return at::from_blob(const_cast<std::byte*>(message) + spec.offset_bytes, {spec.numel},
@@ -224,11 +243,9 @@ absl::Status InitializeParameters(const InitializationRequest& request, std::byt
 absl::Status InitializeStatistics(const InitializationRequest& request, std::byte* statistics) {
   return ForLayers(request, [&](const LayerFactory& factory, Layer& layer) -> absl::Status {
     for (const BatchNormPart& part : layer.batch_norms()) {
-      const std::string prefix = absl::StrCat(factory.name, ".", part.prefix);
-      RZ_RETURN_IF_ERROR(FillStatistic(request, prefix + "running_mean", part.mean, statistics));
-      RZ_RETURN_IF_ERROR(FillStatistic(request, prefix + "running_var", part.variance, statistics));
-      RZ_RETURN_IF_ERROR(
-          FillStatistic(request, prefix + "num_batches_tracked", part.count, statistics));
+      for (const NamedTensor& statistic : StatisticsOf(factory.name, part)) {
+        RZ_RETURN_IF_ERROR(FillStatistic(request, statistic, statistics));
+      }
     }
     return absl::OkStatus();
   });
@@ -262,44 +279,11 @@ std::vector<NamedTensor> ParametersOf(const torch::nn::Module& layer) {
   return parameters;
 }
 
-std::vector<NamedTensor> ConstantsOf(Layer& layer) {
-  std::set<const void*> running;
-  for (const BatchNormPart& part : layer.batch_norms()) {
-    for (const at::Tensor& t : {part.mean, part.variance, part.count}) {
-      running.insert(t.unsafeGetTensorImpl());
-    }
-  }
-  std::vector<NamedTensor> constants;
-  for (const auto& item : layer.named_buffers(/*recurse=*/true)) {
-    if (!item.value().defined() || running.count(item.value().unsafeGetTensorImpl()) > 0) continue;
-    constants.push_back({item.key(), item.value()});
-  }
-  return constants;
-}
-
-std::vector<ParameterSpec> ParameterSpecsOf(const std::string& layer_name, const Layer& layer) {
-  std::vector<ParameterSpec> specs;
-  for (const NamedTensor& p : ParametersOf(layer)) {
-    specs.push_back({.name = absl::StrCat(layer_name, ".", p.name),
-                     .shape = p.tensor.sizes().vec(),
-                     .strides = p.tensor.strides().vec(),
-                     .trainable = p.tensor.requires_grad()});
-  }
-  return specs;
-}
-
-std::vector<StatisticSpec> StatisticSpecsOf(const std::string& layer_name, Layer& layer) {
-  std::vector<StatisticSpec> specs;
-  for (const BatchNormPart& part : layer.batch_norms()) {
-    const std::string prefix = absl::StrCat(layer_name, ".", part.prefix);
-    const double blend = part.momentum.value_or(0.1);
-    specs.push_back({.name = prefix + "running_mean", .numel = part.mean.numel(), .blend = blend});
-    specs.push_back(
-        {.name = prefix + "running_var", .numel = part.variance.numel(), .blend = blend});
-    specs.push_back(
-        {.name = prefix + "num_batches_tracked", .kind = StatisticSpec::Kind::kCount, .numel = 1});
-  }
-  return specs;
+std::array<NamedTensor, 3> StatisticsOf(const std::string& layer_name, const BatchNormPart& part) {
+  const std::string prefix = absl::StrCat(layer_name, ".", part.prefix);
+  return {{{prefix + "running_mean", part.mean},
+           {prefix + "running_var", part.variance},
+           {prefix + "num_batches_tracked", part.count}}};
 }
 
 absl::Status CheckLayer(const std::string& layer_name, Layer& layer) {
@@ -328,7 +312,7 @@ StageStatistics::~StageStatistics() {
 absl::Status StageStatistics::Add(const std::string& layer_name, Layer& layer) {
   for (BatchNormPart& norm : layer.batch_norms()) {
     const size_t at = 3 * norms_.size();
-    const std::string name = absl::StrCat(layer_name, ".", norm.prefix, "running_mean");
+    const std::string name = StatisticsOf(layer_name, norm)[0].name;
     if (at + 2 >= layout_.statistics.size() || layout_.statistics[at].name != name) {
       return InvalidArgument("\"", name, "\" is not in the plan: was the layer built differently?");
     }

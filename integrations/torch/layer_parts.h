@@ -10,9 +10,9 @@
 #ifndef RINGZERO_INTEGRATIONS_TORCH_LAYER_PARTS_H_
 #define RINGZERO_INTEGRATIONS_TORCH_LAYER_PARTS_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -37,13 +37,8 @@ struct NamedTensor {
 // In the order of registration; a tensor registered twice stands under its first name only.
 std::vector<NamedTensor> ParametersOf(const torch::nn::Module& layer);
 
-// Buffers that belong to no BatchNormPart: constants.
-std::vector<NamedTensor> ConstantsOf(Layer& layer);
-
-// Full names; shapes, strides and trainable as built.
-std::vector<ParameterSpec> ParameterSpecsOf(const std::string& layer_name, const Layer& layer);
-// mean, variance and count of each BatchNorm, in this order.
-std::vector<StatisticSpec> StatisticSpecsOf(const std::string& layer_name, Layer& layer);
+// Mean, variance and count by their full names, in the order that they have in a StageLayout.
+std::array<NamedTensor, 3> StatisticsOf(const std::string& layer_name, const BatchNormPart& part);
 
 // InvalidArgument naming layer and member: parameters that are not dense fp32 of the CPU or share
 // one storage, BatchNorm with momentum None, and InstanceNorm with running statistics.

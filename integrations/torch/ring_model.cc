@@ -225,9 +225,7 @@ absl::Status RingModelImpl::BuildLayerOf(int j, int layer) {
 // The running statistics of a ready module, before a cast rounds them.
 void RingModelImpl::KeepStatistics(const std::string& layer, Layer& built) {
   for (const BatchNormPart& part : built.batch_norms()) {
-    const std::string prefix = absl::StrCat(layer, ".", part.prefix);
-    kept_[prefix + "running_mean"] = part.mean.detach();
-    kept_[prefix + "running_var"] = part.variance.detach();
+    for (const auto& [name, tensor] : StatisticsOf(layer, part)) kept_[name] = tensor.detach();
   }
 }
 
