@@ -125,11 +125,9 @@ class RingModelImpl final : public RingModel, private StageMarks, private Gradie
   absl::Status CloseStage(int j);
   absl::Status CheckBackwardDone() const;
   absl::Status CloseMicroBatch(const std::vector<double>& metrics);
-  void EndPass();
-  bool Evaluates() const;
+  bool Evaluates() const { return lap_.kind == LapTask::Kind::kEvaluate; }
 
   void FindWeights();
-  void StartTaking();
   void StopTaking();
   int64_t OnUse(const at::Tensor& weight) override;
   bool TakeProduct(int64_t use, const at::Tensor& weight, const at::Tensor& grad,

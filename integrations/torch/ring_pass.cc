@@ -105,11 +105,6 @@ class TellGradient : public torch::autograd::FunctionPostHook {
   int parameter_;
 };
 
-// Bytes of the memory that a gradient keeps alive: its `keep` is a tensor (TakeGradients).
-int64_t BytesOf(const GradientPart& part) {
-  return static_cast<int64_t>(static_cast<const at::Tensor*>(part.keep.get())->storage().nbytes());
-}
-
 }  // namespace
 
 std::string RingModelImpl::NameOf(int j) const {
@@ -166,8 +161,6 @@ absl::Status RingModelImpl::SkipMicroBatch(const std::vector<double>& metrics) {
   return engine_->SkipMicroBatch(metrics);
 }
 
-bool RingModelImpl::Evaluates() const { return lap_.kind == LapTask::Kind::kEvaluate; }
-
 void RingModelImpl::BeginPass(const TensorList& inputs) {
   ThrowIfError(CheckBeforePass(inputs));
   ++pass_;
@@ -182,9 +175,12 @@ void RingModelImpl::BeginPass(const TensorList& inputs) {
     DropGradients(j);
     RingStage& stage = stages_[j];
     stage.begun = stage.closed = false;
+    stage.taken.clear();
   }
   SetTraining(!Evaluates());
-  if (!Evaluates()) StartTaking();
+  if (Evaluates()) return;
+  for (auto& [tensor, weight] : weights_) weight = {.place = weight.place};
+  SetCurrentGradientSink(sink_slot_);
 }
 
 void RingModelImpl::SetTraining(bool on) {
@@ -460,7 +456,8 @@ absl::Status RingModelImpl::CloseStage(int j) {
   next_backward_ = j - 1;
   StageDone done{.stage = StageId(j)};
   for (const GradientPart& part : *gradient) {
-    done.gradient_bytes += BytesOf(part);
+    const auto* kept = static_cast<const at::Tensor*>(part.keep.get());  // TakeGradients
+    done.gradient_bytes += static_cast<int64_t>(kept->storage().nbytes());
     if (options_.on_stage_done) done.gradients.push_back(part.data);
   }
   RZ_RETURN_IF_ERROR(AtStage(j, engine_->EndBackward(StageId(j), *std::move(gradient))));
@@ -478,12 +475,6 @@ void RingModelImpl::FindWeights() {
     if (tied || tensor.dim() != 2 || !tensor.requires_grad() || !tensor.is_contiguous()) continue;
     weights_[tensor.unsafeGetTensorImpl()] = {.place = {j, i}};
   }
-}
-
-void RingModelImpl::StartTaking() {
-  for (auto& [tensor, weight] : weights_) weight = {.place = weight.place};
-  for (RingStage& stage : stages_) stage.taken.clear();
-  SetCurrentGradientSink(sink_slot_);
 }
 
 void RingModelImpl::StopTaking() {
@@ -578,10 +569,8 @@ void RingModelImpl::DropGradients(int j) {
 }
 
 absl::Status RingModelImpl::CheckBackwardDone() const {
-  bool trains = false;
-  for (const StagePlan& stage : options_.planned.plan.stages) {
-    trains = trains || stage.sum_bytes > 0;
-  }
+  const bool trains = std::ranges::any_of(
+      options_.planned.plan.stages, [](const StagePlan& stage) { return stage.sum_bytes > 0; });
   if (!trains || *backward_done_) return absl::OkStatus();
   if (!backward_begun_) {
     return absl::FailedPreconditionError(
@@ -607,14 +596,10 @@ absl::Status RingModelImpl::CloseMicroBatch(const std::vector<double>& metrics) 
     }
   }
   RZ_RETURN_IF_ERROR(engine_->EndMicroBatch(metrics));
-  EndPass();
-  return absl::OkStatus();
-}
-
-void RingModelImpl::EndPass() {
   state_ = State::kIdle;
   StopTaking();
   for (RingStage& stage : stages_) stage.memory->Release();
+  return absl::OkStatus();
 }
 
 }  // namespace ringzero
