@@ -11,44 +11,13 @@
 #include "p2p/job/join_job.h"
 
 namespace ringzero {
-namespace {
-
-absl::StatusOr<PlannedRun> PlanOf(const TrainOptions& options,
-                                  const std::function<absl::StatusOr<Model>()>& model,
-                                  const PlanFunction& plan_model) {
-  RZ_ASSIGN_OR_RETURN(Model made, model());
-  PlannedRun run{.layers = std::move(made.layers)};
-  RZ_ASSIGN_OR_RETURN(run.model, DescribeModel(run.layers, made.example));
-  PlanRequest request = options.plan;
-  request.optimizer = options.optimizer;
-  RZ_ASSIGN_OR_RETURN(run.planned, plan_model(run.model, request));
-  return run;
-}
-
-absl::Status Train(const TrainOptions& options, const std::function<absl::Status(RingModel&)>& loop,
-                   WorkerSeat seat) {
-  RZ_ASSIGN_OR_RETURN(const std::unique_ptr<RingModel> ring,
-                      RingModel::Create({.layers = seat.run.layers,
-                                         .description = seat.run.model,
-                                         .planned = seat.run.planned,
-                                         .engine = {.self = seat.self,
-                                                    .transport = std::move(seat.transport),
-                                                    .optimizer = options.optimizer,
-                                                    .seed = options.seed,
-                                                    .metrics_count = options.run.metrics_count,
-                                                    .on_report = options.on_report,
-                                                    .wait_timeout = options.wait_timeout}}));
-  RZ_RETURN_IF_ERROR(loop(*ring));
-  return ring->Finish();
-}
-
-}  // namespace
 
 absl::Status TrainModel(const TrainOptions& options,
                         const std::function<absl::StatusOr<Model>()>& model,
                         const std::function<absl::Status(RingModel&)>& loop) {
   RZ_RETURN_IF_ERROR(CheckOptimizer(options.optimizer));
   TrainOptions mine = options;
+  mine.plan.optimizer = options.optimizer;
   RunWorkersOptions& run = mine.run;
   if (run.as == RunWorkersOptions::As::kProcesses) {
     RZ_ASSIGN_OR_RETURN(const std::optional<Identity> identity,
@@ -64,16 +33,31 @@ absl::Status TrainModel(const TrainOptions& options,
   run.launch.workers = mine.plan.workers;
   const std::vector<std::string> hosts = run.seat.value_or(JobSeat()).hosts;
   mine.plan.lends = options.plan.lends && !run.checksums;
-  const auto plan = [&](const PlanFunction& plan_model) -> absl::StatusOr<PlannedRun> {
+  const auto make_run = [&](const PlanFunction& plan_model) -> absl::StatusOr<PlannedRun> {
     RZ_ASSIGN_OR_RETURN(mine.plan.hosts, WorkersThatShare(run.transport, hosts, mine.plan.workers));
-    return PlanOf(mine, model, plan_model);
+    RZ_ASSIGN_OR_RETURN(Model made, model());
+    PlannedRun result{.layers = std::move(made.layers)};
+    RZ_ASSIGN_OR_RETURN(result.model, DescribeModel(result.layers, made.example));
+    RZ_ASSIGN_OR_RETURN(result.planned, plan_model(result.model, mine.plan));
+    return result;
   };
-  return RunWorkers(run, plan,
-                    [&](WorkerSeat seat) -> absl::StatusOr<std::string> {
-                      RZ_RETURN_IF_ERROR(Train(mine, loop, std::move(seat)));
-                      return std::string();
-                    })
-      .status();
+  const auto work = [&](WorkerSeat seat) -> absl::StatusOr<std::string> {
+    RZ_ASSIGN_OR_RETURN(const std::unique_ptr<RingModel> ring,
+                        RingModel::Create({.layers = seat.run.layers,
+                                           .description = seat.run.model,
+                                           .planned = seat.run.planned,
+                                           .engine = {.self = seat.self,
+                                                      .transport = std::move(seat.transport),
+                                                      .optimizer = options.optimizer,
+                                                      .seed = options.seed,
+                                                      .metrics_count = run.metrics_count,
+                                                      .on_report = options.on_report,
+                                                      .wait_timeout = options.wait_timeout}}));
+    RZ_RETURN_IF_ERROR(loop(*ring));
+    RZ_RETURN_IF_ERROR(ring->Finish());
+    return std::string();
+  };
+  return RunWorkers(run, make_run, work).status();
 }
 
 }  // namespace ringzero
