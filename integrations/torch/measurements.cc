@@ -14,7 +14,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <functional>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -58,13 +57,8 @@ double SecondsOfProduct(ValueType type, int64_t side, double most) {
 
 constexpr int kPasses = 4;  // of one micro-batch each
 
-// While it lives, its listener hears of torch's allocations on this thread. One at a time per
-// thread, and not together with torch's profiler.
-class Listening : c10::DebugInfoGuard {
- public:
-  explicit Listening(std::shared_ptr<c10::MemoryReportingInfoBase> listener)
-      : DebugInfoGuard(c10::DebugInfoKind::PROFILER_STATE, std::move(listener)) {}
-};
+// While a guard of this kind lives, its listener hears of torch's allocations on this thread.
+constexpr auto kListening = c10::DebugInfoKind::PROFILER_STATE;
 
 uint64_t AddressOf(const void* data) { return reinterpret_cast<uint64_t>(data); }
 
@@ -114,19 +108,6 @@ absl::StatusOr<Buffer> MakeZeros(size_t bytes) {
   return BorrowBuffer({kept->data(), bytes}, kept);
 }
 
-// A plan of one worker with `plan`'s stages, ZeRO stage and window, and no exchange.
-Plan PlanAlone(const Plan& plan) {
-  Plan alone{.zero_stage = plan.zero_stage,
-             .rule = Rule::kDp,
-             .slack = 0,
-             .window = plan.window,
-             .exchange = false,
-             .iterations = kPasses + 1,
-             .stages = plan.stages};
-  for (StagePlan& stage : alone.stages) stage.owner = WorkerId(0);
-  return alone;
-}
-
 // Memory as large as the gradients that wait in a run. Here gradients are dropped at once, so this
 // memory leaves the same gaps in the heap. By malloc, which the recorder does not see.
 class WaitingGradients {
@@ -159,6 +140,7 @@ class WaitingGradients {
   std::deque<Stage> waiting_;
 };
 
+// One worker with the run's stages, ZeRO stage and window, and no exchange.
 absl::StatusOr<std::unique_ptr<RingModel>> MakeAlone(const PlannedRun& run,
                                                      const PassMemoryOptions& options,
                                                      AllocationRecorder& recorder,
@@ -167,7 +149,15 @@ absl::StatusOr<std::unique_ptr<RingModel>> MakeAlone(const PlannedRun& run,
                          .description = run.model,
                          .planned = run.planned,
                          .engine = {.metrics_count = options.metrics_count}};
-  model.planned.plan = PlanAlone(run.planned.plan);
+  const Plan& plan = run.planned.plan;
+  model.planned.plan = {.zero_stage = plan.zero_stage,
+                        .rule = Rule::kDp,
+                        .slack = 0,
+                        .window = plan.window,
+                        .exchange = false,
+                        .iterations = kPasses + 1,
+                        .stages = plan.stages};
+  for (StagePlan& stage : model.planned.plan.stages) stage.owner = WorkerId(0);
   model.engine.parameter_memory = MakeZeros;
   model.on_stage_done = [&recorder, &waiting](const StageDone& done) {
     recorder.EndStage(done.gradients);
@@ -212,7 +202,7 @@ std::string LibTorchInstructions() { return at::get_cpu_capability(); }
 absl::StatusOr<PassMemory> MeasurePass(const PlannedRun& run, const PassMemoryOptions& options) {
   using Gradients = PassTimeline::Gradients;
   const auto shared_recorder = std::make_shared<AllocationRecorder>();
-  const Listening listening(shared_recorder);
+  const c10::DebugInfoGuard listening(kListening, shared_recorder);
   AllocationRecorder& recorder = *shared_recorder;
   WaitingGradients waiting(run.planned);
   PassMemory memory;
@@ -250,7 +240,8 @@ struct LiveTensorBytes::Counter : c10::MemoryReportingInfoBase {
 };
 
 LiveTensorBytes::LiveTensorBytes()
-    : counter_(std::make_shared<Counter>()), listening_(std::make_shared<Listening>(counter_)) {}
+    : counter_(std::make_shared<Counter>()),
+      listening_(std::make_shared<c10::DebugInfoGuard>(kListening, counter_)) {}
 
 int64_t LiveTensorBytes::bytes() const { return counter_->bytes; }
 
