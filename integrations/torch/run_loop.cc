@@ -142,7 +142,7 @@ absl::StatusOr<TorchShardedOptimizer*> LoopWorker::MakeOptimizer(
   }
   RZ_ASSIGN_OR_RETURN(optimizer_, TorchShardedOptimizer::Create(parameters, options, job_));
   if (workers() > 1 && self().value == 0) {
-    std::fprintf(stderr, "optimizer: %s\n", DescribeOwners(optimizer_->shards()).c_str());
+    std::fprintf(stderr, "optimizer: %s\n", DescribeOwners(optimizer_->sharded().shards()).c_str());
   }
   return optimizer_.get();
 }

@@ -71,12 +71,8 @@ class TorchShardedOptimizer {
   int64_t updates() const { return sharded_->updates(); }
   double rate() const { return sharded_->rate(); }  // of the next update, before groups' factors
   double gradient_norm() const { return sharded_->gradient_norm(); }
-  // Optimizer state of the parameters that this worker owns: fp32, in each one's own storage order.
-  void VisitStates(const std::function<void(const ShardedOptimizer::NamedState&)>& visit) const {
-    sharded_->VisitStates(visit);
-  }
-  const FlatShards& shards() const { return sharded_->shards(); }  // who owns what
-  // For SaveOptimizerStates and LoadOptimizerStates (integrations/checkpoint/checkpoint.h).
+  // Who owns what, and this worker's states; for SaveOptimizerStates and LoadOptimizerStates
+  // (integrations/checkpoint/checkpoint.h).
   ShardedOptimizer& sharded() { return *sharded_; }
   // Ends the loops of all workers with `why`, as seen from here.
   void Abort(const absl::Status& why) { sharded_->Abort(why); }
