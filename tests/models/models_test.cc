@@ -30,10 +30,10 @@ using ::testing::IsEmpty;
 // A whole model in one process: built and initialised layer by layer, run in order.
 class Model {
  public:
-  Model(const std::vector<LayerFactory>& factories, uint64_t seed) {
+  Model(const absl::StatusOr<std::vector<LayerFactory>>& factories, uint64_t seed) {
     at::set_num_threads(1);
     const at::NoGradGuard no_grad;
-    for (const LayerFactory& factory : factories) {
+    for (const LayerFactory& factory : factories.value()) {
       index_[factory.name] = layers_.size();
       layers_.push_back(factory.build());
       for (auto& item : layers_.back()->named_parameters()) {
@@ -102,8 +102,9 @@ TEST(Gpt, ParameterCountIsTheFormulas) {
 }
 
 TEST(Gpt, LayersAreHalvesOfBlocks) {
+  RZ_ASSIGN(const auto layers, MakeGpt(kSmall));
   std::vector<std::string> names;
-  for (const auto& layer : MakeGpt(kSmall)) names.push_back(layer.name);
+  for (const auto& layer : layers) names.push_back(layer.name);
   EXPECT_THAT(names, ::testing::ElementsAre("embedding", "block0.attention", "block0.mlp",
                                             "block1.attention", "block1.mlp", "head"));
 }
@@ -186,11 +187,11 @@ TEST(Gpt, AttentionIsSoftmaxOfScaledProducts) {
 TEST(Gpt, TiedHeadSharesTheEmbedding) {
   GptOptions options = kSmall;
   options.tied = true;
-  const auto layers = MakeGpt(options);
+  RZ_ASSIGN(const auto layers, MakeGpt(options));
   ASSERT_EQ(layers.back().tied.size(), 1u);
   EXPECT_EQ(layers.back().tied[0].parameter, "weight");
   EXPECT_EQ(layers.back().tied[0].target, "embedding.token");
-  EXPECT_THAT(MakeGpt(kSmall).back().tied, IsEmpty());
+  EXPECT_THAT(MakeGpt(kSmall)->back().tied, IsEmpty());
 
   Model model(layers, 1);
   at::Tensor token = model.parameter("embedding.token"), head = model.parameter("head.weight");
@@ -248,7 +249,7 @@ TEST(Gpt, InitialValuesAreGpt2s) {
 
 // The update rules are chosen by these numbers: they are part of what a run computes.
 TEST(Gpt, CostsAreTheAnalyticCounts) {
-  const auto layers = MakeGpt(kSmall);
+  RZ_ASSIGN(const auto layers, MakeGpt(kSmall));
   constexpr int64_t t = 12, d = 16, v = 11, heads = 4;
   EXPECT_EQ(layers[0].cost->forward, t * d);
   EXPECT_EQ(layers[0].cost->backward, 2 * t * d);
@@ -262,18 +263,18 @@ TEST(Gpt, CostsAreTheAnalyticCounts) {
 }
 
 TEST(Gpt, ErrorsNameTheKey) {
-  EXPECT_THAT(CheckGpt({.dim = 130, .heads = 4}), Says("model.dim is 130"));
-  EXPECT_THAT(CheckGpt({.layers = 0}), Says("model.layers is 0"));
-  EXPECT_THAT(CheckGpt({.dim = 0}), Says("model.dim is 0"));
-  EXPECT_THAT(CheckGpt({.heads = -1}), Says("model.heads is -1"));
-  EXPECT_THAT(CheckGpt({.vocab = 0}), Says("model.vocab is 0"));
-  EXPECT_THAT(CheckGpt({.seq = 0}), Says("model.seq is 0"));
-  EXPECT_THAT(CheckGpt({.dropout = 1}), Says("model.dropout is 1"));
-  EXPECT_TRUE(CheckGpt({}).ok());
+  EXPECT_THAT(MakeGpt({.dim = 130, .heads = 4}), Says("model.dim is 130"));
+  EXPECT_THAT(MakeGpt({.layers = 0}), Says("model.layers is 0"));
+  EXPECT_THAT(MakeGpt({.dim = 0}), Says("model.dim is 0"));
+  EXPECT_THAT(MakeGpt({.heads = -1}), Says("model.heads is -1"));
+  EXPECT_THAT(MakeGpt({.vocab = 0}), Says("model.vocab is 0"));
+  EXPECT_THAT(MakeGpt({.seq = 0}), Says("model.seq is 0"));
+  EXPECT_THAT(MakeGpt({.dropout = 1}), Says("model.dropout is 1"));
+  EXPECT_TRUE(MakeGpt({}).ok());
 }
 
 TEST(Mlp, IsLinearLayersWithReluBetween) {
-  Model model(MakeMlp({.sizes = {12, 8, 6, 3}}), 1);
+  Model model(MakeMlp({12, 8, 6, 3}), 1);
   EXPECT_EQ(model.parameter_count(), 12 * 8 + 8 + 8 * 6 + 6 + 6 * 3 + 3);
   const at::Tensor x = RandomInput({5, 3, 2, 2}, 1);
   const auto linear = [&](const at::Tensor& in, const std::string& name) {
@@ -285,19 +286,19 @@ TEST(Mlp, IsLinearLayersWithReluBetween) {
 }
 
 TEST(Mlp, GradientsReachEveryParameter) {
-  Model model(MakeMlp({.sizes = {12, 8, 3}}), 1);
+  Model model(MakeMlp({12, 8, 3}), 1);
   at::cross_entropy_loss(model.Forward(RandomInput({6, 12}, 1)), at::arange(6) % 3).backward();
   EXPECT_THAT(model.WithoutGradient(), IsEmpty());
 }
 
 TEST(Mlp, OneMatrixIsEnough) {
-  Model model(MakeMlp({.sizes = {12, 3}}), 1);
+  Model model(MakeMlp({12, 3}), 1);
   const at::Tensor y = model.Forward(RandomInput({6, 12}, 1));
   EXPECT_LT(y.min().item<float>(), 0);  // no ReLU after the last
 }
 
 TEST(Mlp, CostsAreTheAnalyticCounts) {
-  const auto layers = MakeMlp({.sizes = {12, 8, 3}});
+  RZ_ASSIGN(const auto layers, MakeMlp({12, 8, 3}));
   EXPECT_EQ(layers[0].cost->forward, 2 * 12 * 8 + 2 * 8);
   EXPECT_EQ(layers[0].cost->backward, 2 * 12 * 8 + 2 * 8);  // no gradient of the inputs
   EXPECT_EQ(layers[1].cost->forward, 2 * 8 * 3 + 2 * 3);
@@ -305,10 +306,10 @@ TEST(Mlp, CostsAreTheAnalyticCounts) {
 }
 
 TEST(Mlp, ErrorsNameTheKey) {
-  EXPECT_THAT(CheckMlp({.sizes = {}}), Says("model.hidden, classes) has 0 sizes"));
-  EXPECT_THAT(CheckMlp({.sizes = {5}}), Says("has 1 sizes"));
-  EXPECT_THAT(CheckMlp({.sizes = {5, 0}}), Says("classes) is 0"));
-  EXPECT_TRUE(CheckMlp({.sizes = {5, 2}}).ok());
+  EXPECT_THAT(MakeMlp({}), Says("model.hidden, classes) has 0 sizes"));
+  EXPECT_THAT(MakeMlp({5}), Says("has 1 sizes"));
+  EXPECT_THAT(MakeMlp({5, 0}), Says("classes) is 0"));
+  EXPECT_TRUE(MakeMlp({5, 2}).ok());
 }
 
 int64_t WantedParameters(int64_t n, int64_t w, int64_t channels, int64_t classes) {
@@ -348,7 +349,8 @@ TEST(ResNet, ParameterCountsAreTorchvisionsLessStemAndHead) {
 TEST(ResNet, CostsOfTheImageNetDepths) {
   const auto cost = [](int64_t depth) {
     LayerCost sum;
-    for (const LayerFactory& layer : MakeResNet({.depth = depth})) {
+    const auto layers = MakeResNet({.depth = depth}).value();
+    for (const LayerFactory& layer : layers) {
       sum.forward += layer.cost->forward;
       sum.backward += layer.cost->backward;
     }
@@ -364,7 +366,7 @@ TEST(ResNet, ImageNetDepthsAreCutIntoEqualStagesAndShares) {
   for (int64_t depth : {18, 50}) {
     for (int workers : {2, 4}) {
       RZ_ASSIGN(const auto model,
-                DescribeModel(MakeResNet({.depth = depth, .channels = 1, .image_size = 28}), {}));
+                DescribeModel(*MakeResNet({.depth = depth, .channels = 1, .image_size = 28}), {}));
       RZ_ASSIGN(const auto planned,
                 PlanModel(model, {.workers = workers, .rule = Rule::kCdpV2, .micro_batch = 32}));
       EXPECT_THAT(planned.warnings, IsEmpty());
@@ -385,7 +387,8 @@ TEST(ResNet, ImageNetDepthsAreCutIntoEqualStagesAndShares) {
 TEST(ResNet, ProjectedShortcutsStandWhereTheShapeChanges) {
   const auto projections = [](int64_t depth) {
     std::vector<std::string> found;
-    for (const LayerFactory& layer : MakeResNet({.depth = depth, .width = 2})) {
+    const auto layers = MakeResNet({.depth = depth, .width = 2}).value();
+    for (const LayerFactory& layer : layers) {
       const auto built = layer.build();
       if (built->named_children().contains("shortcut")) found.push_back(layer.name);
     }
@@ -439,9 +442,9 @@ TEST(ResNet, BottlenecksComputeWhatTheyShould) {
 
 TEST(ResNet, HasAsManyLayersAsItsDepthWithUniqueNames) {
   for (int64_t depth : {18, 34, 50}) {
-    EXPECT_EQ(MakeResNet({.depth = depth}).size(), static_cast<size_t>(depth));
+    EXPECT_EQ(MakeResNet({.depth = depth})->size(), static_cast<size_t>(depth));
   }
-  const auto layers = MakeResNet({.depth = 20});
+  RZ_ASSIGN(const auto layers, MakeResNet({.depth = 20}));
   EXPECT_EQ(layers.size(), 20u);
   std::set<std::string> names;
   for (const auto& layer : layers) names.insert(layer.name);
@@ -512,7 +515,8 @@ TEST(ResNet, InitialValuesKeepTheVariance) {
 
 // The update rules are chosen by these numbers: they are part of what a run computes.
 TEST(ResNet, CostsAreTheAnalyticCounts) {
-  const auto layers = MakeResNet({.depth = 8, .width = 4, .channels = 1, .image_size = 28});
+  RZ_ASSIGN(const auto layers,
+            MakeResNet({.depth = 8, .width = 4, .channels = 1, .image_size = 28}));
   const int64_t e = 4 * 28 * 28, half = 8 * 14 * 14;  // elements
   EXPECT_EQ(layers[0].cost->forward, 2 * 9 * 1 * e + 8 * e + e);
   EXPECT_EQ(layers[0].cost->backward, 2 * 9 * 1 * e + 16 * e + e);  // no gradient of the images
@@ -527,13 +531,13 @@ TEST(ResNet, CostsAreTheAnalyticCounts) {
 
 TEST(ResNet, ErrorsNameTheKey) {
   for (int64_t depth : {0, 2, 19, 21, -4}) {
-    EXPECT_THAT(CheckResNet({.depth = depth}), Says("model.depth is"));
+    EXPECT_THAT(MakeResNet({.depth = depth}), Says("model.depth is"));
   }
-  EXPECT_THAT(CheckResNet({.width = -1}), Says("model.width is -1"));
-  EXPECT_THAT(CheckResNet({.channels = 2}), Says("model.channels is 2"));
-  EXPECT_THAT(CheckResNet({.classes = 1}), Says("classes is 1"));
-  EXPECT_THAT(CheckResNet({.image_size = 3}), Says("rows is 3"));
-  EXPECT_TRUE(CheckResNet({}).ok());
+  EXPECT_THAT(MakeResNet({.width = -1}), Says("model.width is -1"));
+  EXPECT_THAT(MakeResNet({.channels = 2}), Says("model.channels is 2"));
+  EXPECT_THAT(MakeResNet({.classes = 1}), Says("classes is 1"));
+  EXPECT_THAT(MakeResNet({.image_size = 3}), Says("rows is 3"));
+  EXPECT_TRUE(MakeResNet({}).ok());
 }
 
 at::Tensor MaskOf(MicroBatchContext context, int64_t size = 1000, int draws_before = 0) {

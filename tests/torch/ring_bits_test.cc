@@ -281,7 +281,7 @@ TEST(MixedBitsTest, TiedGpt) {
 TEST(MixedBitsTest, OurGptWithDropout) {
   TrainingTask task = GptTask();
   const GptOptions gpt{.layers = 2, .dim = 8, .heads = 2, .vocab = 11, .seq = 5, .dropout = 0.25};
-  task.layers = MakeGpt(gpt);
+  task.layers = MakeGpt(gpt).value();
   ExpectBitsOfAllRules(task, kBf16Run, 0);
 }
 

@@ -14,25 +14,18 @@ namespace {
 absl::StatusOr<std::vector<LayerFactory>> LayersOf(const ModelConfig& model,
                                                    const SampleShape& shape) {
   switch (model.type) {
-    case ModelConfig::Type::kResNet: {
-      const ResNetOptions options{.depth = model.depth,
-                                  .width = model.width,
-                                  .channels = shape.input[0],
-                                  .image_size = shape.input[1],
-                                  .classes = shape.classes};
-      RZ_RETURN_IF_ERROR(CheckResNet(options));
-      return MakeResNet(options);
-    }
-    case ModelConfig::Type::kGpt:
-      RZ_RETURN_IF_ERROR(CheckGpt(model.gpt));
-      return MakeGpt(model.gpt);
+    case ModelConfig::Type::kResNet:
+      return MakeResNet({.depth = model.depth,
+                         .width = model.width,
+                         .channels = shape.input[0],
+                         .image_size = shape.input[1],
+                         .classes = shape.classes});
+    case ModelConfig::Type::kGpt: return MakeGpt(model.gpt);
     case ModelConfig::Type::kMlp: {
-      MlpOptions options;
-      options.sizes.push_back(c10::multiply_integers(shape.input));
-      options.sizes.insert(options.sizes.end(), model.hidden.begin(), model.hidden.end());
-      options.sizes.push_back(shape.classes);
-      RZ_RETURN_IF_ERROR(CheckMlp(options));
-      return MakeMlp(options);
+      std::vector<int64_t> sizes = {c10::multiply_integers(shape.input)};
+      sizes.insert(sizes.end(), model.hidden.begin(), model.hidden.end());
+      sizes.push_back(shape.classes);
+      return MakeMlp(sizes);
     }
   }
   return absl::InternalError("model type without a builder");

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 #include "base/status.h"
 #include "integrations/torch/models/models.h"
 
@@ -138,8 +137,6 @@ LayerCost MlpCost(const GptOptions& o) {
          ElementwiseCost(o.seq * o.dim);
 }
 
-}  // namespace
-
 absl::Status CheckGpt(const GptOptions& options) {
   for (const absl::Status& status : {CheckRange("model.layers", options.layers, 1, 1000),
                                      CheckRange("model.dim", options.dim, 1, 1 << 16),
@@ -158,8 +155,10 @@ absl::Status CheckGpt(const GptOptions& options) {
   return absl::OkStatus();
 }
 
-std::vector<LayerFactory> MakeGpt(const GptOptions& options) {
-  RZ_CHECK(CheckGpt(options).ok(), std::string(CheckGpt(options).message()));
+}  // namespace
+
+absl::StatusOr<std::vector<LayerFactory>> MakeGpt(const GptOptions& options) {
+  RZ_RETURN_IF_ERROR(CheckGpt(options));
   const int64_t elements = options.seq * options.dim;
   std::vector<LayerFactory> layers;
   const auto add = [&](std::string name, LayerCost cost, auto build) {

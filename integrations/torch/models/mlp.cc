@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 #include "base/status.h"
 #include "integrations/torch/models/models.h"
 
@@ -57,28 +56,21 @@ LayerFactory MakeLinear(std::string name, const Matrix& matrix) {
 
 }  // namespace
 
-absl::Status CheckMlp(const MlpOptions& options) {
-  if (options.sizes.size() < 2) {
-    return InvalidArgument("a perceptron (data.input, model.hidden, classes) has ",
-                           options.sizes.size(),
+absl::StatusOr<std::vector<LayerFactory>> MakeMlp(const std::vector<int64_t>& sizes) {
+  if (sizes.size() < 2) {
+    return InvalidArgument("a perceptron (data.input, model.hidden, classes) has ", sizes.size(),
                            " sizes: at least two are wanted, the input's features and the classes");
   }
-  for (int64_t size : options.sizes) {
+  for (const int64_t size : sizes) {
     RZ_RETURN_IF_ERROR(CheckRange("a size of the perceptron (data.input, model.hidden, classes)",
                                   size, 1, 1 << 24));
   }
-  return absl::OkStatus();
-}
-
-std::vector<LayerFactory> MakeMlp(const MlpOptions& options) {
-  RZ_CHECK(CheckMlp(options).ok(), std::string(CheckMlp(options).message()));
   std::vector<LayerFactory> layers;
-  const size_t count = options.sizes.size() - 1;
+  const size_t count = sizes.size() - 1;
   for (size_t i = 0; i < count; ++i) {
-    layers.push_back(MakeLinear(absl::StrCat("linear", i), {.in = options.sizes[i],
-                                                            .out = options.sizes[i + 1],
-                                                            .first = i == 0,
-                                                            .last = i + 1 == count}));
+    layers.push_back(
+        MakeLinear(absl::StrCat("linear", i),
+                   {.in = sizes[i], .out = sizes[i + 1], .first = i == 0, .last = i + 1 == count}));
   }
   return layers;
 }

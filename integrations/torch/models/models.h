@@ -1,11 +1,9 @@
 // The models that a configuration can name, as layers; and what layers are made of: parameters
 // without initial values, what their arithmetic costs, and Dropout.
 //
-//   RZ_RETURN_IF_ERROR(CheckGpt(options));
-//   std::vector<LayerFactory> layers = MakeGpt(options);
+//   RZ_ASSIGN_OR_RETURN(std::vector<LayerFactory> layers, MakeGpt(options));
 //
-// Each Check returns InvalidArgument that names the key of the configuration: "model.heads …". The
-// options of a Make must have passed its Check.
+// Each Make returns InvalidArgument that names the key of the configuration: "model.heads …".
 #ifndef RINGZERO_INTEGRATIONS_TORCH_MODELS_MODELS_H_
 #define RINGZERO_INTEGRATIONS_TORCH_MODELS_MODELS_H_
 
@@ -14,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "integrations/torch/layer.h"
 #include "integrations/torch/linear.h"
@@ -22,19 +21,15 @@
 namespace ringzero {
 
 // A multi-layer perceptron: linear layers with ReLU between them. One layer per matrix, its ReLU
-// with it ("linear1"); inputs of any shape are flattened to {batch, features}.
-struct MlpOptions {
-  std::vector<int64_t> sizes;  // features in, hidden sizes, classes: at least two
-};
-absl::Status CheckMlp(const MlpOptions& options);
-std::vector<LayerFactory> MakeMlp(const MlpOptions& options);
+// with it ("linear1"); inputs of any shape are flattened to {batch, features}. `sizes`: features in,
+// hidden sizes, classes: at least two.
+absl::StatusOr<std::vector<LayerFactory>> MakeMlp(const std::vector<int64_t>& sizes);
 
 // GPT: a decoder-only transformer with learned positions and norms before each part (pre-norm).
 // Layers: "embedding", for each of the blocks "block<i>.attention" and "block<i>.mlp", "head". Maps
 // int64 tokens {batch, sequence} to logits {batch, sequence, vocab}; a sequence may be shorter than
 // `seq`. A tied head has a parameter "weight" that says so in LayerFactory::tied.
-absl::Status CheckGpt(const GptOptions& options);
-std::vector<LayerFactory> MakeGpt(const GptOptions& options);
+absl::StatusOr<std::vector<LayerFactory>> MakeGpt(const GptOptions& options);
 
 // Residual networks for small images, as He et al. (2015) describe them for CIFAR-10 and ImageNet.
 //
@@ -57,8 +52,7 @@ struct ResNetOptions {
   int64_t image_size = 32;  // pixels, height = width: from the data (28 or 32); for the costs alone
   int64_t classes = 10;
 };
-absl::Status CheckResNet(const ResNetOptions& options);
-std::vector<LayerFactory> MakeResNet(const ResNetOptions& options);
+absl::StatusOr<std::vector<LayerFactory>> MakeResNet(const ResNetOptions& options);
 
 // One micro-batch's samples as tensors, read by Batches (configured_run.h).
 struct Batch {

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 #include "base/status.h"
 #include "integrations/torch/models/models.h"
 
@@ -220,8 +219,6 @@ class Maker {
   std::vector<LayerFactory> layers_;
 };
 
-}  // namespace
-
 absl::Status CheckResNet(const ResNetOptions& options) {
   const bool imagenet = FamilyOf(options.depth).shortcut == Family::Shortcut::kProjected;
   if (!imagenet && (options.depth < 8 || options.depth % 6 != 2 || options.depth > 1202)) {
@@ -238,8 +235,10 @@ absl::Status CheckResNet(const ResNetOptions& options) {
   return CheckRange("the data's number of rows", options.image_size, 4, 4096);
 }
 
-std::vector<LayerFactory> MakeResNet(const ResNetOptions& options) {
-  RZ_CHECK(CheckResNet(options).ok(), std::string(CheckResNet(options).message()));
+}  // namespace
+
+absl::StatusOr<std::vector<LayerFactory>> MakeResNet(const ResNetOptions& options) {
+  RZ_RETURN_IF_ERROR(CheckResNet(options));
   return Maker(options).Make();
 }
 
