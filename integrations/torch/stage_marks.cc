@@ -40,7 +40,14 @@ class Instances {
       instance = {.whole = whole};
     }
     instance.taken.insert(mark);
-    return std::make_shared<MarkedLayer>(std::move(whole), module_.marks[mark], module_.forward);
+    const auto part = std::make_shared<MarkedLayer>(whole, module_.forward);
+    const auto submodules = whole->named_modules("", /*include_self=*/false);
+    for (std::string name : module_.marks[mark].modules) {
+      const std::shared_ptr<Module> submodule = submodules[name];
+      std::replace(name.begin(), name.end(), '.', '_');  // torch allows no dot in a member's name
+      part->register_module(name, submodule);
+    }
+    return part;
   }
 
  private:
@@ -125,16 +132,6 @@ std::vector<int> CountingMarks::ReadersOf(const at::Tensor& tensor) const {
   return marks;
 }
 
-MarkedLayer::MarkedLayer(std::shared_ptr<Module> whole, const StageMark& mark, Forward forward)
-    : MarkedLayer(std::move(whole), std::move(forward)) {
-  const auto submodules = whole_->named_modules("", /*include_self=*/false);
-  for (std::string name : mark.modules) {
-    const std::shared_ptr<Module> part = submodules[name];
-    std::replace(name.begin(), name.end(), '.', '_');  // torch allows no dot in a member's name
-    register_module(name, part);
-  }
-}
-
 TensorList MarkedLayer::forward(TensorList) {
   TORCH_CHECK(false, "a part of a marked module has no forward of its own");
 }
@@ -149,15 +146,13 @@ absl::StatusOr<std::vector<LayerFactory>> LayersOf(const MarkedModule& module,
   const auto build = [&]() -> std::shared_ptr<Layer> {
     whole = module.build();
     TORCH_CHECK(whole != nullptr, "build gave null");
-    return std::make_shared<MarkedLayer>(whole, StageMark{}, module.forward);
+    return std::make_shared<MarkedLayer>(whole, module.forward);
   };
   RZ_ASSIGN_OR_RETURN(const std::shared_ptr<Layer> runner,
                       BuildLayer({.name = "marked module", .build = build}, module.seed));
   RZ_RETURN_IF_ERROR(CheckMarks(module, *whole));
-  bool counts = false;
-  for (const StageMark& mark : module.marks) counts = counts || !mark.cost;
   std::vector<LayerCost> costs(module.marks.size());
-  if (counts) {
+  if (std::ranges::any_of(module.marks, [](const StageMark& mark) { return !mark.cost; })) {
     if (example.empty()) return Refuse("marks without a cost need an example to count it with");
     whole->eval();
     RZ_ASSIGN_OR_RETURN(costs, CountMarks(module, static_cast<MarkedLayer&>(*runner), example));

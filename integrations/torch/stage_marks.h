@@ -83,13 +83,14 @@ struct MarkedModule {
 absl::StatusOr<std::vector<LayerFactory>> LayersOf(const MarkedModule& module,
                                                    const TensorList& example);
 
-// A part of a ready module; for RingModel, and for what makes parts in another way than LayersOf.
+// A part of a ready module. Its maker registers what belongs to it. For RingModel, and for what
+// makes parts in another way than LayersOf.
 class MarkedLayer : public Layer {
  public:
   using Forward = std::function<TensorList(torch::nn::Module&, StageMarks&, TensorList)>;
 
-  // The part has the submodules of `mark`.
-  MarkedLayer(std::shared_ptr<torch::nn::Module> whole, const StageMark& mark, Forward forward);
+  MarkedLayer(std::shared_ptr<torch::nn::Module> whole, Forward forward)
+      : whole_(std::move(whole)), forward_(std::move(forward)) {}
   const std::shared_ptr<torch::nn::Module>& whole() const { return whole_; }
   // The whole module's forward.
   TensorList RunWhole(StageMarks& marks, TensorList inputs) {
@@ -97,11 +98,6 @@ class MarkedLayer : public Layer {
   }
   // Never called: a part of a ready module has no forward of its own. Throws.
   TensorList forward(TensorList inputs) final;
-
- protected:
-  // The part registers its own parameters.
-  MarkedLayer(std::shared_ptr<torch::nn::Module> whole, Forward forward)
-      : whole_(std::move(whole)), forward_(std::move(forward)) {}
 
  private:
   std::shared_ptr<torch::nn::Module> whole_;
