@@ -3,9 +3,9 @@
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -88,22 +88,6 @@ TensorList AttachEdge(const std::shared_ptr<ModelSlot>& slot, EdgePlace place, S
   }
   return tensors;
 }
-
-class TellGradient : public torch::autograd::FunctionPostHook {
- public:
-  TellGradient(std::shared_ptr<ModelSlot> slot, int stage, int parameter)
-      : slot_(std::move(slot)), stage_(stage), parameter_(parameter) {}
-  variable_list operator()(const variable_list& outputs, const variable_list& gradients) override {
-    const bool some = !gradients.empty() && gradients[0].defined();
-    if (some && slot_->model != nullptr) slot_->model->OnGradient(stage_, parameter_);
-    return outputs;
-  }
-
- private:
-  std::shared_ptr<ModelSlot> slot_;
-  int stage_;
-  int parameter_;
-};
 
 }  // namespace
 
@@ -355,8 +339,16 @@ void RingModelImpl::FailPass() {
 
 GradientHook::GradientHook(const std::shared_ptr<ModelSlot>& slot, int stage, int parameter,
                            const at::Tensor& tensor)
-    : accumulator_(torch::autograd::impl::grad_accumulator(tensor)),
-      key_(accumulator_->add_post_hook(std::make_unique<TellGradient>(slot, stage, parameter))) {}
+    : accumulator_(torch::autograd::impl::grad_accumulator(tensor)) {
+  const auto tell = [slot, stage, parameter](const variable_list& outputs,
+                                             const variable_list& gradients) {
+    const bool some = !gradients.empty() && gradients[0].defined();
+    if (some && slot->model != nullptr) slot->model->OnGradient(stage, parameter);
+    return outputs;
+  };
+  key_ =
+      accumulator_->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(tell));
+}
 
 GradientHook::~GradientHook() {
   if (accumulator_ != nullptr) accumulator_->del_post_hook(key_);
