@@ -211,6 +211,24 @@ class Describer {
  public:
   explicit Describer(const TensorList& example) : values_(example), has_values_(!example.empty()) {}
 
+  absl::StatusOr<ModelDescription> Describe(const std::vector<LayerFactory>& layers) && {
+    size_t last_counted = 0;  // one past the last layer without a cost: no later one needs values
+    for (size_t i = 0; i < layers.size(); ++i) {
+      if (!layers[i].cost) last_counted = i + 1;
+    }
+    for (size_t i = 0; i < layers.size(); ++i) {
+      if (i >= last_counted) has_values_ = false;
+      RZ_RETURN_IF_ERROR(Add(layers[i]));
+    }
+    return std::move(model_);
+  }
+
+ private:
+  struct Known {
+    int layer;
+    ParameterSpec spec;
+  };
+
   absl::Status Add(const LayerFactory& factory) {
     const int index = static_cast<int>(model_.layers.size());
     if (factory.name.empty() || !names_.insert(factory.name).second) {
@@ -232,16 +250,6 @@ class Describer {
     model_.layers.push_back(std::move(description));
     return absl::OkStatus();
   }
-
-  ModelDescription Take() { return std::move(model_); }
-  // Stops running the sample: no later layer needs it.
-  void StopRunning() { has_values_ = false; }
-
- private:
-  struct Known {
-    int layer;
-    ParameterSpec spec;
-  };
 
   absl::Status RemoveTied(const LayerFactory& factory, int index,
                           std::vector<ParameterSpec>& parameters) {
@@ -265,8 +273,7 @@ class Describer {
       }
       int& last_use = model_.layers[known.layer].last_use;
       last_use = std::max(last_use, index);
-      const Known resolved = known;
-      parameters_[full] = resolved;  // a later layer may tie to this name too
+      parameters_[full] = known;  // a later layer may tie to this name too
       parameters.erase(own);
     }
     return absl::OkStatus();
@@ -339,16 +346,7 @@ absl::Status CheckCountable(const std::string& layer_name, torch::nn::Module& mo
 absl::StatusOr<ModelDescription> DescribeModel(const std::vector<LayerFactory>& layers,
                                                const TensorList& example) {
   if (layers.empty()) return absl::InvalidArgumentError("the model has no layers");
-  size_t last_counted = 0;  // one past the last layer without a cost
-  for (size_t i = 0; i < layers.size(); ++i) {
-    if (!layers[i].cost) last_counted = i + 1;
-  }
-  Describer describer(example);
-  for (size_t i = 0; i < layers.size(); ++i) {
-    if (i >= last_counted) describer.StopRunning();
-    RZ_RETURN_IF_ERROR(describer.Add(layers[i]));
-  }
-  return describer.Take();
+  return Describer(example).Describe(layers);
 }
 
 }  // namespace ringzero

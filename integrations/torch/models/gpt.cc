@@ -125,8 +125,7 @@ auto Initializer(int64_t layers) {
 // half that the mask leaves, since that is what kernels compute or nearly so.
 LayerCost AttentionCost(const GptOptions& o) {
   const LayerCost products = ProductCost(o.seq * o.dim * 4 * o.dim + 2 * o.seq * o.seq * o.dim);
-  const LayerCost softmax = {.forward = 5 * o.seq * o.seq * o.heads,
-                             .backward = 5 * o.seq * o.seq * o.heads};
+  const LayerCost softmax = ElementwiseCost(5 * o.seq * o.seq * o.heads);
   return NormCost(o.seq * o.dim) + products + softmax + ElementwiseCost(o.seq * o.dim);
 }
 
