@@ -255,8 +255,7 @@ class Describer {
                           std::vector<ParameterSpec>& parameters) {
     for (const TiedParameter& tie : factory.tied) {
       const std::string full = absl::StrCat(factory.name, ".", tie.parameter);
-      const auto own = std::find_if(parameters.begin(), parameters.end(),
-                                    [&](const ParameterSpec& p) { return p.name == full; });
+      const auto own = std::ranges::find(parameters, full, &ParameterSpec::name);
       if (own == parameters.end()) {
         return InLayer(factory.name, "ties \"", tie.parameter, "\", which it has not");
       }
@@ -329,9 +328,8 @@ const CostMeter::Reads& CostMeter::reads() const { return tally_->reads; }
 
 absl::Status CheckCountable(const std::string& layer_name, torch::nn::Module& module) {
   for (const auto& item : module.named_modules()) {
-    const std::vector<at::Tensor> own = item.value()->parameters(/*recurse=*/false);
     const bool has_parameters =
-        std::any_of(own.begin(), own.end(), [](const at::Tensor& p) { return p.defined(); });
+        std::ranges::any_of(item.value()->parameters(/*recurse=*/false), &at::Tensor::defined);
     if (!has_parameters || IsCountable(item.value())) continue;
     const std::string member =
         item.key().empty() ? "its module" : absl::StrCat("its member \"", item.key(), "\"");

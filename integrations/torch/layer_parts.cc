@@ -24,10 +24,8 @@ Mutex default_generator_mutex;
 
 template <typename Spec>
 const Spec* Find(const std::vector<Spec>& specs, const std::string& name) {
-  for (const Spec& spec : specs) {
-    if (spec.name == name) return &spec;
-  }
-  return nullptr;
+  const auto found = std::ranges::find(specs, name, &Spec::name);
+  return found == specs.end() ? nullptr : &*found;
 }
 
 // True if `preset` gave the values of `name`, numel of them.
@@ -262,9 +260,8 @@ std::vector<BatchNormPart> Layer::batch_norms() {
 }
 
 bool Layer::draws() {
-  const auto modules = inner()->modules();
-  return std::any_of(modules.begin(), modules.end(),
-                     [](const auto& m) { return m->is_training() && DropoutOf(m) > 0; });
+  return std::ranges::any_of(inner()->modules(),
+                             [](const auto& m) { return m->is_training() && DropoutOf(m) > 0; });
 }
 
 std::vector<NamedTensor> ParametersOf(const torch::nn::Module& layer) {

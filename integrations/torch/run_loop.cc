@@ -147,11 +147,6 @@ absl::StatusOr<TorchShardedOptimizer*> LoopWorker::MakeOptimizer(
   return optimizer_.get();
 }
 
-absl::StatusOr<TorchShardedOptimizer*> LoopWorker::MakeOptimizer(
-    const torch::nn::Module& model, const ShardedOptimizerOptions& options) {
-  return MakeOptimizer(ParametersOf(model), options);
-}
-
 void LoopWorker::End(const absl::Status& status) {
   if (status.ok()) return;
   if (optimizer_ != nullptr) {

@@ -111,7 +111,9 @@ class LoopWorker {
   // are to be updated together. The optimizer lives as long as the worker. With several workers,
   // worker 0 prints on stderr who owns how many bytes (DescribeOwners in zero/optimizer/shard_ring.h).
   absl::StatusOr<TorchShardedOptimizer*> MakeOptimizer(const torch::nn::Module& model,
-                                                       const ShardedOptimizerOptions& options);
+                                                       const ShardedOptimizerOptions& options) {
+    return MakeOptimizer(ParametersOf(model), options);
+  }
   absl::StatusOr<TorchShardedOptimizer*> MakeOptimizer(const std::vector<NamedTensor>& parameters,
                                                        const ShardedOptimizerOptions& options);
 

@@ -259,9 +259,4 @@ absl::StatusOr<std::unique_ptr<OpenWorker>> OpenWorker::Open(RunWorkersOptions o
   return made;
 }
 
-absl::StatusOr<std::vector<std::string>> OpenWorker::Close(
-    const absl::StatusOr<std::string>& mine) {
-  return worker_.Close(mine);
-}
-
 }  // namespace ringzero

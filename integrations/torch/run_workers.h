@@ -110,7 +110,9 @@ class OpenWorker {
 
   WorkerSeat& seat() { return *seat_; }
   // As SeatedWorker::Close (p2p/job/launcher.h).
-  absl::StatusOr<std::vector<std::string>> Close(const absl::StatusOr<std::string>& mine);
+  absl::StatusOr<std::vector<std::string>> Close(const absl::StatusOr<std::string>& mine) {
+    return worker_.Close(mine);
+  }
 
  private:
   explicit OpenWorker(RunWorkersOptions options);
