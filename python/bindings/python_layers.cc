@@ -5,8 +5,6 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include <memory>
-
 #include "absl/strings/str_split.h"
 #include "integrations/torch/layer_parts.h"
 
