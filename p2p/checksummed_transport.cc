@@ -5,8 +5,6 @@
 #include <xxhash.h>
 
 #include <cstring>
-#include <memory>
-#include <span>
 #include <utility>
 
 #include "absl/strings/str_format.h"

@@ -2,7 +2,6 @@
 #include "p2p/local_transport.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstring>

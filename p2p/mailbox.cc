@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <thread>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"

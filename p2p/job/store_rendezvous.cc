@@ -27,7 +27,6 @@
 #include "base/crypto.h"
 #include "base/status.h"
 #include "base/system_names.h"
-#include "p2p/deadline.h"
 #include "p2p/failure.h"
 #include "p2p/unique_fd.h"
 

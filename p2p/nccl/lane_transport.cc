@@ -5,13 +5,11 @@
 #include <condition_variable>
 #include <deque>
 #include <span>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "p2p/deadline.h"
 #include "p2p/mailbox.h"
-#include "p2p/nccl/lane.h"
 #include "p2p/nccl/lane_word.h"
 
 namespace ringzero {

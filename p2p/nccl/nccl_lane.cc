@@ -7,7 +7,6 @@
 #include <nccl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <thread>

@@ -15,7 +15,6 @@
 #include <set>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -25,7 +24,6 @@
 #include "p2p/failure.h"
 #include "p2p/mapping.h"
 #include "p2p/shm/shm_packet.h"
-#include "p2p/unique_fd.h"
 
 namespace ringzero {
 namespace {

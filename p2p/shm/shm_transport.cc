@@ -8,8 +8,6 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
-#include <span>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"

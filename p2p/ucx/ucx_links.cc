@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <random>
-#include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"

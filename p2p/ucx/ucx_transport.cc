@@ -3,9 +3,6 @@
 #include "p2p/ucx/ucx_transport.h"
 
 #include <span>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "base/status.h"
 #include "p2p/mailbox.h"
