@@ -18,8 +18,9 @@ constexpr size_t kRoom = sizeof(uint64_t);
 
 class ChecksummedTransport final : public TransportDecorator {
  public:
-  ChecksummedTransport(std::unique_ptr<Transport> transport, ChecksumOptions options)
-      : TransportDecorator(std::move(transport)), options_(std::move(options)) {}
+  ChecksummedTransport(std::unique_ptr<Transport> transport,
+                       std::function<std::string(MessageKey)> describe)
+      : TransportDecorator(std::move(transport)), describe_(std::move(describe)) {}
   ~ChecksummedTransport() override { DestroyInner(); }
 
   std::string name() const override { return "checksummed " + inner().name(); }
@@ -50,7 +51,7 @@ class ChecksummedTransport final : public TransportDecorator {
   // DataLoss, which has ended the transport, unless these are equal.
   absl::Status Compare(WorkerId from, MessageKey key, uint64_t expected, uint64_t found);
 
-  const ChecksumOptions options_;
+  const std::function<std::string(MessageKey)> describe_;
 };
 
 absl::Status ChecksummedTransport::Compare(WorkerId from, MessageKey key, uint64_t expected,
@@ -59,7 +60,7 @@ absl::Status ChecksummedTransport::Compare(WorkerId from, MessageKey key, uint64
   const absl::Status damage = absl::DataLossError(absl::StrFormat(
       "worker %d sent worker %d \"%s\", which was damaged on its way: its checksum is %016x, and "
       "should be %016x",
-      from.value, self().value, options_.describe(key), found, expected));
+      from.value, self().value, describe_(key), found, expected));
   inner().Abort(damage);
   return damage;
 }
@@ -100,8 +101,8 @@ TransportOptions WithChecksumRoom(TransportOptions options) {
 }
 
 std::unique_ptr<Transport> MakeChecksummed(std::unique_ptr<Transport> transport,
-                                           ChecksumOptions options) {
-  return std::make_unique<ChecksummedTransport>(std::move(transport), std::move(options));
+                                           std::function<std::string(MessageKey)> describe) {
+  return std::make_unique<ChecksummedTransport>(std::move(transport), std::move(describe));
 }
 
 }  // namespace ringzero

@@ -2,7 +2,7 @@
 //
 //   TransportOptions options = WithChecksumRoom(TransportNeeds(…));
 //   RZ_ASSIGN_OR_RETURN(auto transport, CreateShmTransport(endpoint, options));
-//   transport = MakeChecksummed(std::move(transport), {});     // on every worker, or on none
+//   transport = MakeChecksummed(std::move(transport));         // on every worker, or on none
 //
 // Each payload has 8 bytes more, behind what its receiver sees: its checksum, written when it is
 // sent and read when it arrives. A copy that is relayed keeps the one that its owner gave it.
@@ -28,16 +28,13 @@ namespace ringzero {
 // intent. Equal on all machines.
 uint64_t Checksum(std::span<const std::byte> bytes);
 
-struct ChecksumOptions {
-  // What a message is called in errors.
-  std::function<std::string(MessageKey)> describe = [](MessageKey key) { return ToString(key); };
-};
-
 // `options` with memory for the checksums of all that may be allocated.
 TransportOptions WithChecksumRoom(TransportOptions options);
 
-std::unique_ptr<Transport> MakeChecksummed(std::unique_ptr<Transport> transport,
-                                           ChecksumOptions options);
+// `describe`: what a message is called in errors.
+std::unique_ptr<Transport> MakeChecksummed(
+    std::unique_ptr<Transport> transport,
+    std::function<std::string(MessageKey)> describe = [](MessageKey key) { return ToString(key); });
 
 }  // namespace ringzero
 

@@ -143,8 +143,6 @@ class Transport {
   // The messages that have not left: they wait for their receiver's block, or for a decorator's
   // delay. In order by channel.
   virtual std::vector<Undelivered> undelivered() const = 0;
-  // Whether every message sent so far has left.
-  bool drained() const { return undelivered().empty(); }
 
   // Asks another worker; its Answerer's text arrives like a message, or an error: the transport's
   // end, or FailedPrecondition when `to` has said goodbye. Texts are cut at kMaxTextBytes.

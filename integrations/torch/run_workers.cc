@@ -110,9 +110,9 @@ std::unique_ptr<Transport> Decorate(std::unique_ptr<Transport> transport,
   if (transport == nullptr) return nullptr;
   if (options.decorate) transport = options.decorate(std::move(transport));
   if (!options.checksums) return transport;
-  return MakeChecksummed(std::move(transport), {.describe = [](MessageKey key) {
-                           return DescribeMessage(SendOf(key).channel, key.tag);
-                         }});
+  return MakeChecksummed(std::move(transport), [](MessageKey key) {
+    return DescribeMessage(SendOf(key).channel, key.tag);
+  });
 }
 
 // What the workers of a job from outside must have alike.

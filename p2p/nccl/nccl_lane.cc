@@ -31,7 +31,6 @@ namespace {
   F(ncclGetErrorString)      \
   F(ncclGetLastError) F(ncclSend) F(ncclRecv) F(ncclGroupStart) F(ncclGroupEnd)
 #define RZ_CUDA_FUNCTIONS(F)   \
-  F(cudaRuntimeGetVersion)     \
   F(cudaGetDeviceCount)        \
   F(cudaGetErrorString)        \
   F(cudaSetDevice)             \
@@ -410,16 +409,6 @@ absl::StatusOr<int> NcclDevices() {
 }
 
 absl::Status NcclAvailable() { return NcclDevices().status(); }
-
-absl::StatusOr<std::string> NcclVersions() {
-  RZ_RETURN_IF_ERROR(LoadedNccl().status);
-  int nccl = 0, cuda = 0;
-  RZ_RETURN_IF_ERROR(NcclStatus(LoadedNccl().ncclGetVersion(&nccl), nullptr, "ncclGetVersion"));
-  RZ_RETURN_IF_ERROR(
-      CudaStatus(LoadedNccl().cudaRuntimeGetVersion(&cuda), "cudaRuntimeGetVersion"));
-  return absl::StrCat("NCCL ", nccl / 10000, ".", nccl / 100 % 100, ".", nccl % 100,
-                      ", CUDA runtime ", cuda / 1000, ".", cuda / 10 % 100);
-}
 
 absl::StatusOr<PayloadMemory> MakeCudaMemory(int device, CudaPlace place) {
   RZ_ASSIGN_OR_RETURN(const int devices, NcclDevices());

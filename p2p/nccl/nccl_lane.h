@@ -30,8 +30,6 @@ namespace ringzero {
 absl::Status NcclAvailable();
 // How many GPUs this process sees; the error of NcclAvailable.
 absl::StatusOr<int> NcclDevices();
-// "NCCL 2.28.9, CUDA runtime 13.0": what was loaded.
-absl::StatusOr<std::string> NcclVersions();
 
 // Memory of the GPU; or, as if it were the host's, what both address, slowly (tests).
 enum class CudaPlace { kDevice, kManaged };

@@ -10,7 +10,6 @@ absl::Status NcclAvailable() {
 }
 
 absl::StatusOr<int> NcclDevices() { return NcclAvailable(); }
-absl::StatusOr<std::string> NcclVersions() { return NcclAvailable(); }
 
 absl::StatusOr<PayloadMemory> MakeCudaMemory(int, CudaPlace) { return NcclAvailable(); }
 

@@ -42,8 +42,6 @@ TEST(ANcclTest, SaysWhyItCannot) {
   if (status.code() == absl::StatusCode::kUnimplemented) GTEST_SKIP() << status.message();
   EXPECT_NE(status.code(), absl::StatusCode::kFailedPrecondition)
       << "it was built with these libraries, and every function must be found: " << status;
-  RZ_ASSIGN(const std::string versions, NcclVersions());
-  EXPECT_THAT(versions, AllOf(HasSubstr("NCCL 2."), HasSubstr("CUDA runtime ")));
 }
 
 TEST(ANcclTest, WithoutAGpuItIsAnError) {

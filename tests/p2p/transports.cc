@@ -292,7 +292,7 @@ MakeTransports Checksummed(MakeTransports transports) {
     return transports(options);
   };
   return Each(with_room, [](std::unique_ptr<Transport> transport) {
-    return MakeChecksummed(std::move(transport), {});
+    return MakeChecksummed(std::move(transport));
   });
 }
 
