@@ -10,7 +10,6 @@
 #include "base/status.h"
 #include "p2p/deadline.h"
 #include "p2p/mailbox.h"
-#include "p2p/nccl/lane_word.h"
 
 namespace ringzero {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "p2p/nccl/lane_word.h"
+#include "p2p/nccl/lane_transport.h"
 #include "tests/p2p/cluster.h"
 #include "tests/p2p/memory_lane.h"
 #include "tests/support/status_matchers.h"
