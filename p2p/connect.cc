@@ -16,7 +16,6 @@
 #include "p2p/deadline.h"
 #include "p2p/failure.h"
 #include "p2p/job/hosts.h"
-#include "p2p/nccl/nccl_lane.h"
 #include "p2p/nccl/nccl_transport.h"
 #include "p2p/shm/shm_transport.h"
 #include "p2p/ucx/ucx_transport.h"

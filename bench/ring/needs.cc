@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "bench/ring/train_traffic.h"
 #include "p2p/job/launcher.h"
-#include "p2p/nccl/nccl_lane.h"
+#include "p2p/nccl/nccl_transport.h"
 #include "zero/transport_needs.h"
 
 namespace ringzero {

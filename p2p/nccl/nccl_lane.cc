@@ -1,12 +1,11 @@
 // All calls of NCCL and of the CUDA runtime beside it: how both are loaded, memory of a GPU, a Lane of
 // NCCL's sends and receives, and how all of a worker's are connected.
-#include "p2p/nccl/nccl_lane.h"
-
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <nccl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <thread>
@@ -16,6 +15,7 @@
 #include "base/status.h"
 #include "p2p/deadline.h"
 #include "p2p/failure.h"
+#include "p2p/nccl/nccl_transport.h"
 
 namespace ringzero {
 namespace {
@@ -453,7 +453,7 @@ absl::StatusOr<NcclLanes> MakeNcclLanes(const JobSeat& seat, const std::vector<N
   std::vector<NcclLane*> mine;
   // One after the other, in the order of all workers: nobody waits in a circle.
   for (const NcclGroup& group : groups) {
-    if (!group.Has(seat.self)) {
+    if (std::ranges::count(group.workers, seat.self) == 0) {
       made.lanes.push_back(nullptr);
       continue;
     }

@@ -1,5 +1,5 @@
 // What a build without CUDA or NCCL says.
-#include "p2p/nccl/nccl_lane.h"
+#include "p2p/nccl/nccl_transport.h"
 
 namespace ringzero {
 

@@ -1,4 +1,5 @@
-// NcclTransport: payload over NCCL between GPUs, words over another transport.
+// NcclTransport: payload over NCCL between GPUs, words over another transport. The lanes that it is
+// made of: each is a communicator and its stream. And the memory of GPUs.
 //
 //   auto news = std::make_shared<LaneNews>();
 //   ... words: shm or ucx, made with LaneWordsOptions(options, news) ...
@@ -6,22 +7,71 @@
 //                           .news = news, .lane = {.device = 0}},
 //                           options));
 //
-// One communicator and stream for every ordered pair of workers that exchange payload (`pairs`), and
-// one for each worker's messages to itself. Payload lies in the GPU's memory
-// (TransportOptions::memory = MemoryKind::kCuda). As LaneTransport otherwise.
+// There is a lane for every ordered pair of workers that exchange payload (`pairs`), and one for each
+// worker's messages to itself. Payload lies in the GPU's memory (TransportOptions::memory =
+// MemoryKind::kCuda). As LaneTransport otherwise.
+//
+// Communicators are non-blocking: nothing here waits in NCCL, but MakeNcclLanes, up to a limit.
+// CUDA and NCCL are loaded when the first of these functions is called, not with the program: a run
+// that needs neither never maps them. Functions are thread-safe; lanes are as Lane says.
 #ifndef RINGZERO_P2P_NCCL_NCCL_TRANSPORT_H_
 #define RINGZERO_P2P_NCCL_NCCL_TRANSPORT_H_
 
+#include <chrono>
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/ids.h"
+#include "p2p/arena.h"
 #include "p2p/job/rendezvous.h"
+#include "p2p/nccl/lane.h"
 #include "p2p/nccl/lane_transport.h"
-#include "p2p/nccl/nccl_lane.h"
 #include "p2p/transport.h"
 
 namespace ringzero {
+
+// OK where lanes over NCCL can be made. Else why not: it was not built (Unimplemented), the
+// libraries are not there or too old (FailedPrecondition), there is no GPU (Unavailable).
+absl::Status NcclAvailable();
+// How many GPUs this process sees; the error of NcclAvailable.
+absl::StatusOr<int> NcclDevices();
+
+// Memory of the GPU; or, as if it were the host's, what both address, slowly (tests).
+enum class CudaPlace { kDevice, kManaged };
+
+// NcclAvailable's error where there is none or this was not built; InvalidArgument for a GPU that
+// is not there. Thread-safe.
+absl::StatusOr<PayloadMemory> MakeCudaMemory(int device, CudaPlace place);
+
+struct NcclLaneOptions {
+  int device = 0;    // this worker's GPU; NCCL refuses two workers on one
+  int max_ctas = 0;  // thread blocks that a lane's operation may occupy; 0: NCCL's choice
+  CudaPlace place = CudaPlace::kDevice;
+  // For all communicators together.
+  std::chrono::milliseconds init_limit = std::chrono::minutes(2);
+};
+
+// Workers that share a FIFO.
+struct NcclGroup {
+  std::string name;  // "0 -> 1"; one per group
+  std::vector<WorkerId> workers;
+};
+
+struct NcclLanes {
+  // One for each group; null where this worker is not in it.
+  std::vector<std::unique_ptr<Lane>> lanes;
+  PayloadMemory memory;
+};
+
+// `groups` are the same, in the same order, at all workers. Their identifiers travel over the
+// seat's rendezvous; every connection is then used once, all together, so that none is set up
+// later. InvalidArgument if two workers have the same GPU, DeadlineExceeded after init_limit.
+absl::StatusOr<NcclLanes> MakeNcclLanes(const JobSeat& seat, const std::vector<NcclGroup>& groups,
+                                        const NcclLaneOptions& options);
 
 struct NcclParts {
   std::unique_ptr<Transport> words;

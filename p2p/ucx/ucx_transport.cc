@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 #include "p2p/mailbox.h"
-#include "p2p/nccl/nccl_lane.h"
+#include "p2p/nccl/nccl_transport.h"
 #include "p2p/shm/shm_transport.h"
 #include "p2p/shm/shm_wire.h"
 #include "p2p/ucx/ucx_port.h"

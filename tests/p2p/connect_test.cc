@@ -10,7 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "p2p/job/hosts.h"
-#include "p2p/nccl/nccl_lane.h"
+#include "p2p/nccl/nccl_transport.h"
 #include "p2p/ucx/ucx_transport.h"
 #include "tests/p2p/cluster.h"
 #include "tests/support/status_matchers.h"

@@ -61,8 +61,7 @@ TEST(NcclPlanTest, APairOfWorkersHasALane) {
                                              "3 -> 1", "3 -> 3"}));
   EXPECT_EQ(plan.routes.to, (std::vector<int>{kNoLane, 2, 3, kNoLane}));
   EXPECT_EQ(plan.routes.from, (std::vector<int>{1, 2, kNoLane, 5}));
-  EXPECT_TRUE(plan.groups[1].Has(WorkerId(1)));
-  EXPECT_FALSE(plan.groups[1].Has(WorkerId(2)));
+  EXPECT_EQ(plan.groups[1].workers, (std::vector<WorkerId>{WorkerId(0), WorkerId(1)}));
   // Without pairs: neighbours.
   EXPECT_EQ(PlanNccl(WorkerId(1), 4, {}).routes.to, (std::vector<int>{kNoLane, 2, 3, kNoLane}));
   EXPECT_EQ(PlanNccl(WorkerId(0), 2, {}).groups.size(), 4u);

@@ -16,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "p2p/job/rendezvous.h"
-#include "p2p/nccl/nccl_lane.h"
+#include "p2p/nccl/nccl_transport.h"
 #include "p2p/ucx/ucx_links.h"
 #include "p2p/ucx/ucx_worker.h"
 #include "tests/p2p/cluster.h"
