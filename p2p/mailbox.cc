@@ -137,8 +137,7 @@ absl::Status Mailbox::Expect(WorkerId from, Receiving wanted) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<std::span<std::byte>>> Mailbox::OnBlock(WorkerId from,
-                                                                     BlockMessage message) {
+absl::StatusOr<Mailbox::PostedBlock> Mailbox::OnBlock(WorkerId from, BlockMessage message) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!status_.ok()) return std::nullopt;
   RZ_CHECK(message.key.kind < kMaxMessageKinds, ToString(message.key));
@@ -146,7 +145,7 @@ absl::StatusOr<std::optional<std::span<std::byte>>> Mailbox::OnBlock(WorkerId fr
 }
 
 absl::Status Mailbox::OnNextBlock(WorkerId from, BlockMessage message) {
-  std::optional<std::span<std::byte>> block;
+  PostedBlock block;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!status_.ok()) return absl::OkStatus();
@@ -163,8 +162,8 @@ absl::Status Mailbox::OnNextBlock(WorkerId from, BlockMessage message) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<std::span<std::byte>>> Mailbox::Meet(WorkerId from, Channel& channel,
-                                                                  BlockMessage message) {
+absl::StatusOr<Mailbox::PostedBlock> Mailbox::Meet(WorkerId from, Channel& channel,
+                                                   BlockMessage message) {
   const Receiving* const known = channel.receives.Find(message.number);
   const bool is_ahead = message.number - channel.posted < kMostAhead;
   if (known == nullptr ? !is_ahead : known->has_come) {
@@ -203,10 +202,9 @@ bool Mailbox::Fits(WorkerId from, const Receiving& receiving) {
     return true;
   }
   End(Internal(
-          "channel ", from.value, " -> ", self_.value, " out of step: ",
-          Describe(from, "sent", message.key, message.is_word, message.bytes), "; ",
-          Describe(self_, "expected", receiving.key, receiving.is_word, receiving.block.size())),
-      Tell::kPeers);
+      "channel ", from.value, " -> ", self_.value,
+      " out of step: ", Describe(from, "sent", message.key, message.is_word, message.bytes), "; ",
+      Describe(self_, "expected", receiving.key, receiving.is_word, receiving.block.size())));
   return false;
 }
 
@@ -255,8 +253,7 @@ void Mailbox::OnNote(WorkerId from, Note note) {
       // Passed on, though `from` tells everybody: we may leave before the others have read that, and
       // must not be taken for the one that began it. An OK would leave us half dead: it is no reason.
       const absl::Status why(note.code, note.text);
-      return End(AbortedBy(from, why.ok() ? absl::UnknownError("it gave no reason") : why),
-                 Tell::kPeers);
+      return End(AbortedBy(from, why.ok() ? absl::UnknownError("it gave no reason") : why));
     }
     case Note::Kind::kGoodbye: return TakeGoodbye(from);
     case Note::Kind::kQuestion:
@@ -282,14 +279,13 @@ void Mailbox::TakeGoodbye(WorkerId from) {
 
 void Mailbox::EndUnmet(WorkerId from, bool awaited, MessageKey key) {
   End(Internal("worker ", from.value, " said goodbye, but worker ", self_.value,
-               awaited ? " expects" : " has for it", " a message: ", ToString(key)),
-      Tell::kPeers);
+               awaited ? " expects" : " has for it", " a message: ", ToString(key)));
 }
 
 void Mailbox::OnDisconnect(WorkerId from) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const Peer& peer = peers_[from.value];
-  if (Needs(peer)) return End(WorkerDied(from), Tell::kPeers);
+  if (Needs(peer)) return End(WorkerDied(from));
   // What it took before its goodbye has left by now.
   for (const Channel& channel : peer.channels) {
     if (!channel.sends.empty()) return EndUnmet(from, false, channel.sends[0].key);
@@ -298,19 +294,19 @@ void Mailbox::OnDisconnect(WorkerId from) {
 
 void Mailbox::OnSilence(WorkerId from, std::chrono::milliseconds lasted) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (Needs(peers_[from.value])) End(WorkerSilent(from, lasted), Tell::kPeers);
+  if (Needs(peers_[from.value])) End(WorkerSilent(from, lasted));
 }
 
 void Mailbox::Fail(const absl::Status& why) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  End(why, Tell::kPeers);
+  End(why);
 }
 
 void Mailbox::Abort(const absl::Status& why) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!status_.ok()) return;
   on_failure_ = nullptr;
-  End(why.ok() ? absl::InternalError("aborted without a reason") : why, Tell::kPeers);
+  End(why.ok() ? absl::InternalError("aborted without a reason") : why);
 }
 
 void Mailbox::End(const absl::Status& why, Tell tell) {
@@ -340,10 +336,7 @@ void Mailbox::RunCallbacks() {
     absl::Status status;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      running_.ready.swap(next_.ready);
-      running_.moving.swap(next_.moving);
-      running_.answers.swap(next_.answers);
-      running_.questions.swap(next_.questions);
+      std::swap(running_, next_);
       has_next_.store(false, std::memory_order_relaxed);
       if (std::exchange(report_failure_, false)) {
         status = status_;

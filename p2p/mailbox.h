@@ -112,10 +112,11 @@ class Mailbox : public Transport {
   TransportStats stats() const override;
 
   // The message thread's side.
-  // A message from block to block has come, or is announced. The block posted for it: the wire moves
-  // the payload there and calls OnMoved. Nothing: Wire::Move comes later, or the transport has
-  // ended; the wire keeps the payload until then, unless it passes. Internal: what cannot be true.
-  absl::StatusOr<std::optional<std::span<std::byte>>> OnBlock(WorkerId from, BlockMessage message);
+  using PostedBlock = std::optional<std::span<std::byte>>;
+  // A message from block to block has come, or is announced. The block posted for it: the wire
+  // moves the payload there and calls OnMoved. Nothing: Wire::Move comes later, or the transport
+  // has ended; the wire keeps the payload until then, unless it passes. Internal: what cannot be.
+  absl::StatusOr<PostedBlock> OnBlock(WorkerId from, BlockMessage message);
   // As OnBlock, for wires that keep a channel's order: numbers the message, and moves it. Or a word.
   absl::Status OnNextBlock(WorkerId from, BlockMessage message);
   void OnMoved(WorkerId from, uint8_t kind, uint32_t number);
@@ -195,8 +196,7 @@ class Mailbox : public Transport {
   absl::Status CheckSend(WorkerId to, MessageKey key) const;
   absl::Status Expect(WorkerId from, Receiving wanted);
   // The block for it, if that is posted.
-  absl::StatusOr<std::optional<std::span<std::byte>>> Meet(WorkerId from, Channel& channel,
-                                                           BlockMessage message);
+  absl::StatusOr<PostedBlock> Meet(WorkerId from, Channel& channel, BlockMessage message);
   bool Fits(WorkerId from, const Receiving& receiving);
   void Move(const Moving& moving);
   void EndCalls(Channel& channel, const absl::Status& why);
@@ -211,7 +211,7 @@ class Mailbox : public Transport {
   // Does it matter to us that this peer is gone?
   bool Needs(const Peer& peer) const { return !peer.said_goodbye && !peer.told_goodbye; }
   void FailQuestions(const absl::Status& why, std::optional<WorkerId> to);
-  void End(const absl::Status& why, Tell tell);
+  void End(const absl::Status& why, Tell tell = Tell::kPeers);
   // To be added to.
   Runnable& Next() {
     has_next_.store(true, std::memory_order_release);
