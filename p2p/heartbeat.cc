@@ -2,7 +2,6 @@
 #include "p2p/heartbeat.h"
 
 #include <algorithm>
-#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,7 +15,6 @@ absl::StatusOr<std::shared_ptr<PulseBoard>> PulseBoard::Create(int workers) {
     return InvalidArgument(workers, " workers; at least 1 is needed");
   }
   RZ_ASSIGN_OR_RETURN(Mapping memory, Mapping::SharedWithChildren(workers * sizeof(Pulse)));
-  for (int w = 0; w < workers; ++w) new (memory.data() + w * sizeof(Pulse)) Pulse{0};
   return std::shared_ptr<PulseBoard>(new PulseBoard(workers, std::move(memory)));
 }
 
@@ -28,7 +26,7 @@ absl::StatusOr<std::shared_ptr<PulseBoard>> PulseBoard::OfFile(const UniqueFd& f
 
 PulseBoard::Pulse& PulseBoard::At(WorkerId worker) const {
   RZ_CHECK(worker.value >= 0 && worker.value < workers_, absl::StrCat("worker ", worker.value));
-  return *std::launder(reinterpret_cast<Pulse*>(memory_.data() + worker.value * sizeof(Pulse)));
+  return reinterpret_cast<Pulse*>(memory_.data())[worker.value];
 }
 
 void PulseBoard::Beat(WorkerId worker, Clock::time_point now) {

@@ -45,7 +45,7 @@ class PulseBoard {
 
  private:
   struct alignas(64) Pulse {
-    std::atomic<Clock::rep> last;  // 0: not begun; any bits are one
+    std::atomic<Clock::rep> last;  // 0, as memory is mapped: not begun; any bits are one
   };
   static_assert(std::atomic<Clock::rep>::is_always_lock_free);
 

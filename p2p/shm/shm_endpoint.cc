@@ -372,9 +372,6 @@ std::vector<WorkerId> ShmEndpoint::Members() const {
 }
 
 absl::StatusOr<std::vector<ShmEndpoint>> MakeShmEndpoints(int workers) {
-  if (workers < 1) {
-    return InvalidArgument(workers, " workers; at least 1 is needed");
-  }
   RZ_ASSIGN_OR_RETURN(const std::shared_ptr<PulseBoard> board, PulseBoard::Create(workers));
   RZ_ASSIGN_OR_RETURN(const std::shared_ptr<ShmRings> rings, ShmRings::Create(workers));
   std::vector<ShmEndpoint> endpoints(workers);
@@ -388,8 +385,7 @@ absl::StatusOr<std::vector<ShmEndpoint>> MakeShmEndpoints(int workers) {
     for (int b = a + 1; b < workers; ++b) {
       int pair[2] = {-1, -1};
       if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
-        return absl::ResourceExhaustedError(
-            absl::StrCat("cannot connect workers ", a, " and ", b, ": ", std::strerror(errno)));
+        return SystemError(absl::StrCat("cannot connect workers ", a, " and ", b));
       }
       endpoints[a].sockets[b] = UniqueFd(pair[0]);
       endpoints[b].sockets[a] = UniqueFd(pair[1]);

@@ -357,34 +357,31 @@ absl::Status ShmPort::TakeToken(Inlet& inlet) {
   // It was written before the first word, but on the socket.
   if (!inlet.greeted) RZ_RETURN_IF_ERROR(ReceiveHello(inlet));
   if (token.kind >= kMaxMessageKinds) return absl::InternalError("its kind is unknown");
+  Note note = {.number = token.tag};
   switch (token.type) {
     case ShmToken::Type::kBlock: return TakeBlock(from, token);
     case ShmToken::Type::kSmall: return TakeSmall(inlet);
     case ShmToken::Type::kTaken:
       mailbox_.OnSent(from, token.kind, token.number);
       return absl::OkStatus();
-    case ShmToken::Type::kAbort:
-      if (token.code < 1 || token.code > kMaxCode)
-        return absl::InternalError("its code is unknown");
-      mailbox_.OnNote(from, {.kind = Note::Kind::kAbort,
-                             .code = static_cast<absl::StatusCode>(token.code),
-                             .text = inlet.text});
-      return absl::OkStatus();
-    case ShmToken::Type::kQuestion:
-      mailbox_.OnNote(from,
-                      {.kind = Note::Kind::kQuestion, .number = token.tag, .text = inlet.text});
-      return absl::OkStatus();
-    case ShmToken::Type::kAnswer:
-      mailbox_.OnNote(from, {.kind = Note::Kind::kAnswer, .number = token.tag, .text = inlet.text});
-      return absl::OkStatus();
-    case ShmToken::Type::kGoodbye:
-      mailbox_.OnNote(from, {.kind = Note::Kind::kGoodbye});
-      return absl::OkStatus();
     case ShmToken::Type::kWord:
       ReceiveHellos();
       return mailbox_.OnNextBlock(from, {.key = {token.kind, token.tag}, .is_word = true});
+    case ShmToken::Type::kAbort:
+      if (token.code < 1 || token.code > kMaxCode) {
+        return absl::InternalError("its code is unknown");
+      }
+      note.kind = Note::Kind::kAbort;
+      note.code = static_cast<absl::StatusCode>(token.code);
+      break;
+    case ShmToken::Type::kQuestion: note.kind = Note::Kind::kQuestion; break;
+    case ShmToken::Type::kAnswer: note.kind = Note::Kind::kAnswer; break;
+    case ShmToken::Type::kGoodbye: note.kind = Note::Kind::kGoodbye; break;
+    default: return absl::InternalError("its type is unknown");
   }
-  return absl::InternalError("its type is unknown");
+  note.text = inlet.text;
+  mailbox_.OnNote(from, std::move(note));
+  return absl::OkStatus();
 }
 
 absl::Status ShmPort::TakeBlock(WorkerId from, const ShmToken& token) {

@@ -5,8 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -410,10 +408,7 @@ absl::StatusOr<std::unique_ptr<UcxPort>> UcxPort::Open(UcxPortOptions options) {
         seat.rendezvous == nullptr ? " has no rendezvous" : " is no seat in a job");
   }
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wake) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("cannot make an eventfd: ", std::strerror(errno)));
-  }
+  if (!wake) return SystemError("cannot make an eventfd");
   auto port = std::make_unique<UcxPort>(std::move(options), std::move(wake));
   RZ_RETURN_IF_ERROR(port->OpenWorker());
   return port;
