@@ -29,8 +29,7 @@ absl::Status NotPossible(absl::string_view what) {
   return InvalidArgument("cyclic.transport: ", what);
 }
 
-absl::Status CheckBuilt(TransportChoice choice) {
-  if (choice != TransportChoice::kUcx) return absl::OkStatus();
+absl::Status CheckUcx() {
   const absl::Status available = UcxAvailable();
   if (available.ok()) return available;
   const bool built = available.code() != absl::StatusCode::kUnimplemented;
@@ -122,72 +121,6 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeNccl(TransportChoice words, const
   return CreateNcclTransport(seat, std::move(parts), options);
 }
 
-}  // namespace
-
-absl::StatusOr<ChosenTransport> ChooseTransport(TransportChoice asked,
-                                                const std::vector<std::string>& hosts,
-                                                MemoryKind memory) {
-  const size_t count = std::set<std::string>(hosts.begin(), hosts.end()).size();
-  const std::string where = count == 1 ? "one host" : absl::StrCat(count, " hosts");
-  RZ_RETURN_IF_ERROR(CheckBuilt(asked));
-  RZ_RETURN_IF_ERROR(CheckMemory(asked, memory));
-  const auto ucx = [](const std::string& why) {
-    return ChosenTransport{TransportChoice::kUcx,
-                           absl::StrCat("ucx between all workers (", why, ")")};
-  };
-  switch (asked) {
-    case TransportChoice::kShm: break;
-    case TransportChoice::kUcx: return ucx("asked for; " + where);
-    case TransportChoice::kNccl:
-      return ChosenTransport{asked,
-                             absl::StrCat("nccl between all workers (asked for; ", where, ")")};
-    case TransportChoice::kAuto:
-      if (memory == MemoryKind::kCuda) {
-        RZ_RETURN_IF_ERROR(
-            Annotate(CheckBuilt(TransportChoice::kUcx), "payload in the memory of GPUs"));
-        return ucx("payload in the memory of GPUs; " + where);
-      }
-      if (count == 1) {
-        return ChosenTransport{TransportChoice::kShm, "shm between all workers (one host)"};
-      }
-      RZ_RETURN_IF_ERROR(
-          Annotate(CheckBuilt(TransportChoice::kUcx), absl::StrCat("the workers are on ", where)));
-      if (count == hosts.size()) return ucx(where);
-      return ChosenTransport{TransportChoice::kAuto,
-                             absl::StrCat("shm within a host, ucx between hosts (", where, ")")};
-  }
-  for (size_t w = 1; w < hosts.size(); ++w) {
-    if (hosts[w] == hosts[0]) continue;
-    return NotPossible(absl::StrCat("shm is for workers of one host, but worker ", w, " is on ",
-                                    HostName(hosts[w]), " and worker 0 on ", HostName(hosts[0]),
-                                    "; auto or ucx would do"));
-  }
-  return ChosenTransport{TransportChoice::kShm, "shm between all workers (asked for)"};
-}
-
-std::vector<int> CountByHost(const std::vector<std::string>& hosts, int workers) {
-  if (hosts.empty()) return {workers};
-  std::vector<int> counts;
-  for (size_t w = 0; w < hosts.size(); ++w) {
-    if (w == 0 || hosts[w] != hosts[w - 1]) counts.push_back(0);
-    ++counts.back();
-  }
-  return counts;
-}
-
-absl::StatusOr<std::vector<int>> WorkersThatShare(TransportChoice asked,
-                                                  std::vector<std::string> hosts, int workers) {
-  if (hosts.empty()) hosts.assign(static_cast<size_t>(workers), "here");
-  RZ_ASSIGN_OR_RETURN(const ChosenTransport chosen, ChooseTransport(asked, hosts));
-  const bool share =
-      chosen.transport == TransportChoice::kShm || chosen.transport == TransportChoice::kAuto;
-  return share ? CountByHost(hosts, workers) : std::vector<int>();
-}
-
-std::string WireVersions() { return absl::StrCat("ucx = ", UcxVersion(), "\n"); }
-
-namespace {
-
 absl::StatusOr<Connection> ConnectAll(const JobSeat& seat, const ConnectRequest& request) {
   std::vector<std::string> hosts = seat.hosts;
   if (hosts.empty()) hosts.assign(static_cast<size_t>(seat.workers), "here");
@@ -226,6 +159,65 @@ absl::StatusOr<Connection> ConnectAll(const JobSeat& seat, const ConnectRequest&
 }
 
 }  // namespace
+
+absl::StatusOr<ChosenTransport> ChooseTransport(TransportChoice asked,
+                                                const std::vector<std::string>& hosts,
+                                                MemoryKind memory) {
+  const size_t count = std::set<std::string>(hosts.begin(), hosts.end()).size();
+  const std::string where = count == 1 ? "one host" : absl::StrCat(count, " hosts");
+  RZ_RETURN_IF_ERROR(CheckMemory(asked, memory));
+  const auto ucx = [](const std::string& why) {
+    return ChosenTransport{TransportChoice::kUcx,
+                           absl::StrCat("ucx between all workers (", why, ")")};
+  };
+  switch (asked) {
+    case TransportChoice::kShm: break;
+    case TransportChoice::kUcx: RZ_RETURN_IF_ERROR(CheckUcx()); return ucx("asked for; " + where);
+    case TransportChoice::kNccl:
+      return ChosenTransport{asked,
+                             absl::StrCat("nccl between all workers (asked for; ", where, ")")};
+    case TransportChoice::kAuto:
+      if (memory == MemoryKind::kCuda) {
+        RZ_RETURN_IF_ERROR(Annotate(CheckUcx(), "payload in the memory of GPUs"));
+        return ucx("payload in the memory of GPUs; " + where);
+      }
+      if (count == 1) {
+        return ChosenTransport{TransportChoice::kShm, "shm between all workers (one host)"};
+      }
+      RZ_RETURN_IF_ERROR(Annotate(CheckUcx(), absl::StrCat("the workers are on ", where)));
+      if (count == hosts.size()) return ucx(where);
+      return ChosenTransport{TransportChoice::kAuto,
+                             absl::StrCat("shm within a host, ucx between hosts (", where, ")")};
+  }
+  for (size_t w = 1; w < hosts.size(); ++w) {
+    if (hosts[w] == hosts[0]) continue;
+    return NotPossible(absl::StrCat("shm is for workers of one host, but worker ", w, " is on ",
+                                    HostName(hosts[w]), " and worker 0 on ", HostName(hosts[0]),
+                                    "; auto or ucx would do"));
+  }
+  return ChosenTransport{TransportChoice::kShm, "shm between all workers (asked for)"};
+}
+
+std::vector<int> CountByHost(const std::vector<std::string>& hosts, int workers) {
+  if (hosts.empty()) return {workers};
+  std::vector<int> counts;
+  for (size_t w = 0; w < hosts.size(); ++w) {
+    if (w == 0 || hosts[w] != hosts[w - 1]) counts.push_back(0);
+    ++counts.back();
+  }
+  return counts;
+}
+
+absl::StatusOr<std::vector<int>> WorkersThatShare(TransportChoice asked,
+                                                  std::vector<std::string> hosts, int workers) {
+  if (hosts.empty()) hosts.assign(static_cast<size_t>(workers), "here");
+  RZ_ASSIGN_OR_RETURN(const ChosenTransport chosen, ChooseTransport(asked, hosts));
+  const bool share =
+      chosen.transport == TransportChoice::kShm || chosen.transport == TransportChoice::kAuto;
+  return share ? CountByHost(hosts, workers) : std::vector<int>();
+}
+
+std::string WireVersions() { return absl::StrCat("ucx = ", UcxVersion(), "\n"); }
 
 absl::StatusOr<Connection> Connect(const JobSeat& seat, const ConnectRequest& request) {
   absl::StatusOr<Connection> made = ConnectAll(seat, request);

@@ -326,38 +326,6 @@ class Reader {
   Identity identity_;
 };
 
-}  // namespace
-
-Environment CurrentEnvironment() {
-  Environment environment;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const absl::string_view text = *entry;
-    const size_t equals = text.find('=');
-    if (equals == absl::string_view::npos) continue;
-    environment[std::string(text.substr(0, equals))] = std::string(text.substr(equals + 1));
-  }
-  return environment;
-}
-
-absl::StatusOr<std::optional<Identity>> FindIdentity(const IdentityFlags& flags,
-                                                     const Environment& environment) {
-  return Reader(flags, environment).Read();
-}
-
-std::string Describe(const Identity& identity) {
-  std::string text = absl::StrCat("worker ", identity.self.value, " of ", identity.workers, " (",
-                                  identity.source, ")");
-  if (identity.local_worker.has_value()) {
-    absl::StrAppend(&text, ", ", *identity.local_worker, " on this host");
-    if (identity.local_workers.has_value()) absl::StrAppend(&text, " of ", *identity.local_workers);
-  }
-  if (!identity.rendezvous.empty()) absl::StrAppend(&text, ", rendezvous ", identity.rendezvous);
-  if (identity.restart > 0) absl::StrAppend(&text, ", restart ", identity.restart);
-  return text;
-}
-
-namespace {
-
 constexpr char kMadeSecretKey[] = "secret";
 constexpr char kSecretVariable[] = "RINGZERO_JOB_SECRET";
 
@@ -425,6 +393,34 @@ absl::Status ShareFacts(const JoinOptions& options, JobSeat& seat) {
 }
 
 }  // namespace
+
+Environment CurrentEnvironment() {
+  Environment environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const absl::string_view text = *entry;
+    const size_t equals = text.find('=');
+    if (equals == absl::string_view::npos) continue;
+    environment[std::string(text.substr(0, equals))] = std::string(text.substr(equals + 1));
+  }
+  return environment;
+}
+
+absl::StatusOr<std::optional<Identity>> FindIdentity(const IdentityFlags& flags,
+                                                     const Environment& environment) {
+  return Reader(flags, environment).Read();
+}
+
+std::string Describe(const Identity& identity) {
+  std::string text = absl::StrCat("worker ", identity.self.value, " of ", identity.workers, " (",
+                                  identity.source, ")");
+  if (identity.local_worker.has_value()) {
+    absl::StrAppend(&text, ", ", *identity.local_worker, " on this host");
+    if (identity.local_workers.has_value()) absl::StrAppend(&text, " of ", *identity.local_workers);
+  }
+  if (!identity.rendezvous.empty()) absl::StrAppend(&text, ", rendezvous ", identity.rendezvous);
+  if (identity.restart > 0) absl::StrAppend(&text, ", restart ", identity.restart);
+  return text;
+}
 
 absl::StatusOr<JobSeat> JoinJob(const Identity& identity, const JoinOptions& options) {
   JobSeat seat{.self = identity.self, .workers = identity.workers, .join_limit = options.limit};

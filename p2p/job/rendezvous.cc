@@ -109,56 +109,6 @@ class MapRendezvous final : public Rendezvous {
   std::map<std::string, std::string> values_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace
-
-absl::Status Rendezvous::CheckSize(const std::string& key, const std::string& value) const {
-  if (value.size() <= kMaxRendezvousValueBytes) return absl::OkStatus();
-  return InvalidArgument("rendezvous ", name(), ": '", key, "' has ", value.size(), " bytes; ",
-                         kMaxRendezvousValueBytes, " are the most");
-}
-
-absl::StatusOr<std::string> Rendezvous::WaitFor(const std::string& key,
-                                                std::chrono::milliseconds limit, const Look& look) {
-  Patience patience(limit);
-  while (true) {
-    RZ_ASSIGN_OR_RETURN(std::optional<std::string> value, look());
-    if (value.has_value()) return *std::move(value);
-    RZ_RETURN_IF_ERROR(status());
-    if (patience.over()) {
-      return absl::DeadlineExceededError(absl::StrCat("rendezvous ", name(), ": nobody put '", key,
-                                                      "' within ", limit.count(), " ms"));
-    }
-    patience.Wait();
-  }
-}
-
-std::shared_ptr<Rendezvous> MakeLocalRendezvous() {
-  return std::make_shared<MapRendezvous>("local", -1);
-}
-
-std::shared_ptr<Rendezvous> MakeLaunchRendezvous(const UniqueFd& log) {
-  return std::make_shared<MapRendezvous>("launcher", log.get());
-}
-
-absl::StatusOr<std::vector<std::string>> TellAll(const JobSeat& seat, absl::string_view key,
-                                                 const std::string& mine,
-                                                 absl::string_view missing) {
-  RZ_RETURN_IF_ERROR(seat.rendezvous->Put(absl::StrCat(key, "/", seat.self.value), mine));
-  const Deadline deadline(seat.join_limit);
-  std::vector<std::string> told;
-  for (int w = 0; w < seat.workers; ++w) {
-    absl::StatusOr<std::string> theirs =
-        seat.rendezvous->Get(absl::StrCat(key, "/", w), deadline.Left());
-    if (!theirs.ok()) {
-      return WhileWaiting(theirs.status(), absl::StrCat("worker ", w, " ", missing));
-    }
-    told.push_back(*std::move(theirs));
-  }
-  return told;
-}
-
-namespace {
-
 constexpr absl::string_view kStatement = "agreement";
 constexpr absl::string_view kResult = "result";
 constexpr size_t kShownBytes = 16 << 10;  // of one section
@@ -311,6 +261,52 @@ absl::Status FirstCause(const JobSeat& seat, const absl::Status& found) {
 }
 
 }  // namespace
+
+absl::Status Rendezvous::CheckSize(const std::string& key, const std::string& value) const {
+  if (value.size() <= kMaxRendezvousValueBytes) return absl::OkStatus();
+  return InvalidArgument("rendezvous ", name(), ": '", key, "' has ", value.size(), " bytes; ",
+                         kMaxRendezvousValueBytes, " are the most");
+}
+
+absl::StatusOr<std::string> Rendezvous::WaitFor(const std::string& key,
+                                                std::chrono::milliseconds limit, const Look& look) {
+  Patience patience(limit);
+  while (true) {
+    RZ_ASSIGN_OR_RETURN(std::optional<std::string> value, look());
+    if (value.has_value()) return *std::move(value);
+    RZ_RETURN_IF_ERROR(status());
+    if (patience.over()) {
+      return absl::DeadlineExceededError(absl::StrCat("rendezvous ", name(), ": nobody put '", key,
+                                                      "' within ", limit.count(), " ms"));
+    }
+    patience.Wait();
+  }
+}
+
+std::shared_ptr<Rendezvous> MakeLocalRendezvous() {
+  return std::make_shared<MapRendezvous>("local", -1);
+}
+
+std::shared_ptr<Rendezvous> MakeLaunchRendezvous(const UniqueFd& log) {
+  return std::make_shared<MapRendezvous>("launcher", log.get());
+}
+
+absl::StatusOr<std::vector<std::string>> TellAll(const JobSeat& seat, absl::string_view key,
+                                                 const std::string& mine,
+                                                 absl::string_view missing) {
+  RZ_RETURN_IF_ERROR(seat.rendezvous->Put(absl::StrCat(key, "/", seat.self.value), mine));
+  const Deadline deadline(seat.join_limit);
+  std::vector<std::string> told;
+  for (int w = 0; w < seat.workers; ++w) {
+    absl::StatusOr<std::string> theirs =
+        seat.rendezvous->Get(absl::StrCat(key, "/", w), deadline.Left());
+    if (!theirs.ok()) {
+      return WhileWaiting(theirs.status(), absl::StrCat("worker ", w, " ", missing));
+    }
+    told.push_back(*std::move(theirs));
+  }
+  return told;
+}
 
 absl::Status Agree(const JobSeat& seat, const Sections& sections) {
   if (seat.workers == 1) return absl::OkStatus();

@@ -254,48 +254,6 @@ absl::Status Foreign(const RendezvousStore& store, const std::string& key, size_
                          " bytes that no worker of this version has written");
 }
 
-}  // namespace
-
-absl::Status CheckedStore::Write(const std::string& key, const std::string& value) {
-  const MutexLock lock(mutex_);
-  return store_->Write(key, WithDigest(key, value));
-}
-
-absl::Status CheckedStore::WriteOnce(const std::string& key, const std::string& value) {
-  const MutexLock lock(mutex_);
-  const std::string mine = WithDigest(key, value);
-  RZ_ASSIGN_OR_RETURN(const std::string there, store_->WriteOnce(key, mine));
-  if (there == mine) return absl::OkStatus();
-  if (!WithoutDigest(key, there).has_value()) return Foreign(*store_, key, there.size());
-  return absl::AlreadyExistsError(absl::StrCat("rendezvous ", name(), ": '",
-                                               key.substr(key.find('/') + 1), "' was put before"));
-}
-
-absl::StatusOr<std::optional<std::string>> CheckedStore::Read(const std::string& key) {
-  const MutexLock lock(mutex_);
-  RZ_ASSIGN_OR_RETURN(const std::optional<std::string> stored, store_->Read(key));
-  if (!stored.has_value()) return std::nullopt;
-  std::optional<std::string> value = WithoutDigest(key, *stored);
-  if (!value.has_value()) return Foreign(*store_, key, stored->size());
-  return value;
-}
-
-absl::StatusOr<std::string> CheckedStore::ReadOrEmpty(const std::string& key) {
-  const absl::StatusOr<std::optional<std::string>> value = Read(key);
-  if (absl::IsInvalidArgument(value.status())) return std::string();
-  RZ_RETURN_IF_ERROR(value.status());
-  return value->value_or("");
-}
-
-absl::StatusOr<std::unique_ptr<RendezvousStore>> OpenFileStore(const std::string& folder,
-                                                               const std::string& job) {
-  auto store = std::make_unique<FileStore>(folder, job);
-  RZ_RETURN_IF_ERROR(store->Open(folder));
-  return store;
-}
-
-namespace {
-
 // A sign of life is "<number> <count>", "<number> left", or "<number> failed <code> <words>".
 constexpr int kBeatsInTimeout = 10;
 constexpr std::chrono::milliseconds kLongestInterval(500);  // between two beats
@@ -499,6 +457,44 @@ class StoreRendezvous final : public Rendezvous {
 };
 
 }  // namespace
+
+absl::Status CheckedStore::Write(const std::string& key, const std::string& value) {
+  const MutexLock lock(mutex_);
+  return store_->Write(key, WithDigest(key, value));
+}
+
+absl::Status CheckedStore::WriteOnce(const std::string& key, const std::string& value) {
+  const MutexLock lock(mutex_);
+  const std::string mine = WithDigest(key, value);
+  RZ_ASSIGN_OR_RETURN(const std::string there, store_->WriteOnce(key, mine));
+  if (there == mine) return absl::OkStatus();
+  if (!WithoutDigest(key, there).has_value()) return Foreign(*store_, key, there.size());
+  return absl::AlreadyExistsError(absl::StrCat("rendezvous ", name(), ": '",
+                                               key.substr(key.find('/') + 1), "' was put before"));
+}
+
+absl::StatusOr<std::optional<std::string>> CheckedStore::Read(const std::string& key) {
+  const MutexLock lock(mutex_);
+  RZ_ASSIGN_OR_RETURN(const std::optional<std::string> stored, store_->Read(key));
+  if (!stored.has_value()) return std::nullopt;
+  std::optional<std::string> value = WithoutDigest(key, *stored);
+  if (!value.has_value()) return Foreign(*store_, key, stored->size());
+  return value;
+}
+
+absl::StatusOr<std::string> CheckedStore::ReadOrEmpty(const std::string& key) {
+  const absl::StatusOr<std::optional<std::string>> value = Read(key);
+  if (absl::IsInvalidArgument(value.status())) return std::string();
+  RZ_RETURN_IF_ERROR(value.status());
+  return value->value_or("");
+}
+
+absl::StatusOr<std::unique_ptr<RendezvousStore>> OpenFileStore(const std::string& folder,
+                                                               const std::string& job) {
+  auto store = std::make_unique<FileStore>(folder, job);
+  RZ_RETURN_IF_ERROR(store->Open(folder));
+  return store;
+}
 
 absl::StatusOr<std::shared_ptr<Rendezvous>> GatherAt(std::unique_ptr<RendezvousStore> store,
                                                      const Gathering& gathering) {

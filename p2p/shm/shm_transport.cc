@@ -28,6 +28,35 @@ bool HasText(ShmToken::Type type) {
          type == ShmToken::Type::kAnswer || type == ShmToken::Type::kSmall;
 }
 
+class ShmTransport final : public Mailbox {
+ public:
+  ShmTransport(Parts parts, std::unique_ptr<ShmWire> wire)
+      : Mailbox(std::move(parts)), wire_(std::move(wire)) {}
+
+  absl::Status Open(ShmEndpoint endpoint, const ShmArenas& arenas,
+                    const TransportOptions& options) {
+    RZ_ASSIGN_OR_RETURN(port_,
+                        ShmPort::Create(std::move(endpoint), {*this, *wire_, arenas, options}));
+    return absl::OkStatus();
+  }
+
+  ~ShmTransport() override {
+    if (port_ == nullptr) return;
+    ShutDown();
+    port_->Stop();
+  }
+
+  std::string name() const override { return "shm"; }
+  bool Poll() override { return port_->Poll(); }
+  MappedMemory MemoryOf(WorkerId owner, MemoryUse use) override {
+    return port_->MemoryOf(owner, use);
+  }
+
+ private:
+  const std::unique_ptr<ShmWire> wire_;
+  std::unique_ptr<ShmPort> port_;
+};
+
 }  // namespace
 
 // Tells that something has come on one of a few sockets, or that one has closed.
@@ -418,39 +447,6 @@ bool ShmPort::Maps(std::span<const std::byte> block) const {
   return std::ranges::any_of(views_,
                              [&](const auto& view) { return LiesIn(block, view.second.bytes); });
 }
-
-namespace {
-
-class ShmTransport final : public Mailbox {
- public:
-  ShmTransport(Parts parts, std::unique_ptr<ShmWire> wire)
-      : Mailbox(std::move(parts)), wire_(std::move(wire)) {}
-
-  absl::Status Open(ShmEndpoint endpoint, const ShmArenas& arenas,
-                    const TransportOptions& options) {
-    RZ_ASSIGN_OR_RETURN(port_,
-                        ShmPort::Create(std::move(endpoint), {*this, *wire_, arenas, options}));
-    return absl::OkStatus();
-  }
-
-  ~ShmTransport() override {
-    if (port_ == nullptr) return;
-    ShutDown();
-    port_->Stop();
-  }
-
-  std::string name() const override { return "shm"; }
-  bool Poll() override { return port_->Poll(); }
-  MappedMemory MemoryOf(WorkerId owner, MemoryUse use) override {
-    return port_->MemoryOf(owner, use);
-  }
-
- private:
-  const std::unique_ptr<ShmWire> wire_;
-  std::unique_ptr<ShmPort> port_;
-};
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<Transport>> CreateShmTransport(ShmEndpoint endpoint,
                                                               const TransportOptions& options) {
