@@ -1,13 +1,11 @@
-// Memory that travels: a Buffer has one holder and may be written, a SharedBuffer has many and may
-// not.
+// Memory that travels: a Buffer has one holder, who may write; a SharedBuffer has many readers.
 //
-//   Buffer sum = ...;                                   // p2p's Transport::Allocate, MakeHeapBuffer
-//   SharedBuffer version = std::move(sum).Seal();       // immutable from now on
-//   SharedBuffer reader = version;                      // one more holder, no copy
+//   Buffer sum = ...;                                // p2p's Transport::Allocate, MakeHeapBuffer
+//   SharedBuffer version = std::move(sum).Seal();    // immutable from now on
+//   SharedBuffer reader = version;                   // one more holder, no copy
 //
 // The last holder's end gives the memory back to where it came from. Handles are not thread-safe;
-// copies of one SharedBuffer may be used and dropped on any threads. Payloads begin at a multiple of
-// 64 bytes.
+// copies of one SharedBuffer may be used and dropped on any threads.
 #ifndef RINGZERO_BASE_BUFFER_H_
 #define RINGZERO_BASE_BUFFER_H_
 
@@ -18,9 +16,9 @@
 
 namespace ringzero {
 
-inline constexpr size_t kPayloadAlignment = 64;
+inline constexpr size_t kPayloadAlignment = 64;  // payloads begin at multiples of it
 
-// Rounds up to a multiple of kPayloadAlignment.
+// Rounds up to a multiple of it.
 constexpr size_t AlignPayload(size_t bytes) {
   return (bytes + kPayloadAlignment - 1) / kPayloadAlignment * kPayloadAlignment;
 }
