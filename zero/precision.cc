@@ -8,74 +8,59 @@
 #include "base/status.h"
 
 namespace ringzero {
-namespace {
-
-LossScale::History FromTheStart(const LossScaleOptions& options) {
-  return {
-      .scale = options.initial, .scale_of_next = options.initial, .hysteresis = options.hysteresis};
-}
-
-}  // namespace
 
 LossScale::LossScale(const LossScaleOptions& options, const Seen& seen,
                      const std::optional<History>& history)
-    : options_(options), seen_(seen) {
-  const History before = history.value_or(FromTheStart(options));
-  scale_ = before.scale;
-  hysteresis_ = before.hysteresis;
-  last_overflow_ = before.last_overflow;
-  noted_ = before.noted;
-  skipped_ = before.skipped;
+    : options_(options),
+      seen_(seen),
+      so_far_(history.value_or(History{.scale = options.initial,
+                                       .scale_of_next = options.initial,
+                                       .hysteresis = options.hysteresis})) {
+  const int noted = so_far_.noted;
   // Those that earlier iterations have decided.
-  for (int t = noted_; t - LagOf(t) < noted_; ++t) scales_[t] = scale_;
-  scales_[noted_] = before.scale_of_next;
-  skipped_before_[noted_] = skipped_;
-}
-
-LossScale::History LossScale::history() const {
-  return {.noted = noted_,
-          .scale = scale_,
-          .scale_of_next = Of(noted_),
-          .hysteresis = hysteresis_,
-          .last_overflow = last_overflow_,
-          .skipped = skipped_};
+  for (int t = noted; t - LagOf(t) < noted; ++t) scales_[t] = so_far_.scale;
+  scales_[noted] = so_far_.scale_of_next;
+  skipped_before_[noted] = so_far_.skipped;
 }
 
 absl::Status LossScale::Note(int iteration, bool overflow) {
-  RZ_CHECK(iteration == noted_, absl::StrCat("iteration ", iteration, " is noted after ", noted_));
+  RZ_CHECK(iteration == so_far_.noted,
+           absl::StrCat("iteration ", iteration, " is noted after ", so_far_.noted));
   RZ_RETURN_IF_ERROR(Advance(overflow));
-  ++noted_;
-  if (overflow) ++skipped_;
+  const int noted = ++so_far_.noted;
+  if (overflow) ++so_far_.skipped;
   for (int t = iteration + 1; t <= iteration + seen_.lag; ++t) {
-    if (t - LagOf(t) == iteration) scales_[t] = scale_;
+    if (t - LagOf(t) == iteration) scales_[t] = so_far_.scale;
   }
-  skipped_before_[noted_] = skipped_;
-  scales_.erase(scales_.begin(), scales_.lower_bound(noted_ - kKept));
-  skipped_before_.erase(skipped_before_.begin(), skipped_before_.lower_bound(noted_ - kKept));
+  so_far_.scale_of_next = Of(noted);
+  skipped_before_[noted] = so_far_.skipped;
+  scales_.erase(scales_.begin(), scales_.lower_bound(noted - kKept));
+  skipped_before_.erase(skipped_before_.begin(), skipped_before_.lower_bound(noted - kKept));
   return absl::OkStatus();
 }
 
 absl::Status LossScale::Advance(bool overflow) {
   if (!options_.dynamic) return absl::OkStatus();
+  History& now = so_far_;
   if (!overflow) {
-    const int good = noted_ - last_overflow_ - 1;  // in a row, before this one
+    const int good = now.noted - now.last_overflow - 1;  // in a row, before this one
     const bool doubles = good > 0 && good % options_.window == 0;
-    if (doubles || options_.consecutive_hysteresis) hysteresis_ = options_.hysteresis;
-    if (doubles) scale_ *= 2;
+    if (doubles || options_.consecutive_hysteresis) now.hysteresis = options_.hysteresis;
+    if (doubles) now.scale *= 2;
     return absl::OkStatus();
   }
-  last_overflow_ = noted_;
-  if (hysteresis_ != 1) {  // below 1 it never comes to 1
-    if (hysteresis_ > 1) --hysteresis_;
+  now.last_overflow = now.noted;
+  if (now.hysteresis != 1) {  // below 1 it never comes to 1
+    if (now.hysteresis > 1) --now.hysteresis;
     return absl::OkStatus();
   }
   const bool ends = options_.at_minimum == LossScaleOptions::AtMinimum::kEndsRun;
-  if (ends && scale_ == options_.minimum) {
+  if (ends && now.scale == options_.minimum) {
     return absl::OutOfRangeError(absl::StrCat(
-        "gradients of iteration ", noted_, " are not finite, and the loss scale is already ",
+        "gradients of iteration ", now.noted, " are not finite, and the loss scale is already ",
         options_.minimum, ", fp16.min_loss_scale: it cannot be lowered any more"));
   }
-  scale_ = std::max(scale_ / 2, options_.minimum);
+  now.scale = std::max(now.scale / 2, options_.minimum);
   return absl::OkStatus();
 }
 

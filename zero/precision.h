@@ -67,7 +67,7 @@ class LossScale {
   LossScale(const LossScaleOptions& options, const Seen& seen,
             const std::optional<History>& history = {});
 
-  History history() const;
+  const History& history() const { return so_far_; }
 
   // Of the next iteration that has not been noted. OutOfRange: it overflowed, the scale is already
   // at its minimum, and that ends the run.
@@ -81,8 +81,8 @@ class LossScale {
   int UpdatesBefore(int iteration) const;  // noted up to it, or the next one
 
   // After all that has been noted.
-  int skipped() const { return skipped_; }  // iterations
-  double now() const { return scale_; }
+  int skipped() const { return so_far_.skipped; }  // iterations
+  double now() const { return so_far_.scale; }
 
  private:
   absl::Status Advance(bool overflow);
@@ -90,11 +90,7 @@ class LossScale {
 
   const LossScaleOptions options_;
   const Seen seen_;
-  double scale_;
-  int hysteresis_;
-  int last_overflow_;
-  int noted_;
-  int skipped_;
+  History so_far_;
   std::map<int, double> scales_;       // by iteration
   std::map<int, int> skipped_before_;  // by iteration
 };
