@@ -42,51 +42,21 @@ bool IsWritten(const Use& use) {
 
 }  // namespace
 
-PendingUpdate::PendingUpdate(const Op& op, const StageLayout& layout, StageOptimizer* optimizer,
-                             double divisor, const UpdateTerms& terms, Memory memory)
-    : stage_(op.stage),
-      iteration_(op.iteration),
-      layout_(layout),
-      optimizer_(optimizer),
-      divisor_(divisor),
-      terms_(terms),
-      memory_(std::move(memory)) {}
-
-void PendingUpdate::CarryOver() {
-  const int64_t bytes = layout_.master_bytes > 0 ? layout_.master_bytes : layout_.parameter_bytes;
-  if (memory_.theta != memory_.out) {
-    std::memcpy(memory_.out, memory_.theta, static_cast<size_t>(bytes));
-  }
-  if (memory_.wire != nullptr) RoundParameters(layout_, memory_.out, memory_.wire);
-  if (memory_.predicted == nullptr) return;
-  // No move is the best guess.
-  const std::byte* const version = memory_.wire != nullptr ? memory_.wire : memory_.out;
-  std::memcpy(memory_.predicted, version, static_cast<size_t>(layout_.parameter_bytes));
-}
-
 bool PendingUpdate::Step() {
-  if (terms_.skipped) {
-    CarryOver();
-    return false;
-  }
-  const UpdateInput input{.iteration = terms_.number,
-                          .divisor = divisor_,
-                          .loss_scale = terms_.loss_scale,
-                          .clip = terms_.clip,
-                          .theta = memory_.theta,
-                          .sum = memory_.sum,
-                          .wire = memory_.wire,
-                          .predicted = memory_.predicted,
-                          .scratch = memory_.scratch};
-  if (next_block_ == 0) optimizer_->Begin(input);
-  const std::vector<UpdateBlock>& blocks = optimizer_->blocks();
-  if (next_block_ < blocks.size() && counts_squares_) {
-    squares_ += optimizer_->SumOfSquares(blocks[next_block_], input);
-  }
+  if (next_block_ == 0) optimizer_.Begin(input_);
+  const std::vector<UpdateBlock>& blocks = optimizer_.blocks();
   if (next_block_ < blocks.size()) {
-    optimizer_->Block(blocks[next_block_], input, memory_.out);
+    const UpdateBlock& block = blocks[next_block_];
+    if (squares_.has_value()) *squares_ += optimizer_.SumOfSquares(block, input_);
+    optimizer_.Block(block, input_, out_);
   }
   return ++next_block_ < blocks.size();
+}
+
+std::optional<double> PendingUpdate::Squares() const {
+  if (!squares_.has_value()) return std::nullopt;
+  const double divisor = input_.divisor * input_.loss_scale;
+  return *squares_ / divisor / divisor;
 }
 
 absl::Status OwnedStages::InitializeVersions(StageId stage, const EngineOptions& options) {
@@ -136,34 +106,37 @@ absl::Status OwnedStages::Initialize(StageId stage, const EngineOptions& options
 std::unique_ptr<PendingUpdate> OwnedStages::BeginUpdate(const Instruction& update,
                                                         const UpdateTerms& terms,
                                                         const std::byte* sum) {
-  PendingUpdate::Memory memory{.scratch = scratch_ ? scratch_.data() : nullptr, .sum = sum};
+  UpdateInput input{.iteration = terms.number,
+                    .divisor = DivisorOf(plan_, update.iteration),
+                    .loss_scale = terms.loss_scale,
+                    .clip = terms.clip,
+                    .skipped = terms.skipped,
+                    .sum = sum,
+                    .scratch = scratch_ ? scratch_.data() : nullptr};
   std::byte* made = nullptr;
   std::byte* masters = nullptr;
   for (const Use& use : update.uses) {
     if (IsWritten(use)) blocks_.StampAt(use.block).Set(Stamp::kBeingWritten);
-    if (use.role == Role::kBefore) memory.theta = blocks_.Read(use.block);
+    if (use.role == Role::kBefore) input.theta = blocks_.Read(use.block);
     if (use.role == Role::kMade) made = blocks_.Write(use.block);
     if (use.role == Role::kMasters) masters = blocks_.Write(use.block);
-    if (use.role == Role::kPrediction) memory.predicted = blocks_.Write(use.block);
+    if (use.role == Role::kPrediction) input.predicted = blocks_.Write(use.block);
   }
-  memory.out = masters != nullptr ? masters : made;
-  if (masters != nullptr) memory.wire = made;
-  if (memory.theta == nullptr) memory.theta = memory.out;
-  return std::make_unique<PendingUpdate>(
-      update, layouts_[update.stage.value], stages_.at(update.stage.value).optimizer.get(),
-      DivisorOf(plan_, update.iteration), terms, std::move(memory));
+  std::byte* const out = masters != nullptr ? masters : made;
+  if (masters != nullptr) input.wire = made;
+  if (input.theta == nullptr) input.theta = out;
+  return std::make_unique<PendingUpdate>(*stages_.at(update.stage.value).optimizer, input, out);
 }
 
 void OwnedStages::EndUpdate(const PendingUpdate& update, const Instruction& op) {
   for (const Use& use : op.uses) {
     if (IsWritten(use)) blocks_.StampAt(use.block).Set(MadeStamp(op, use));
   }
-  if (!update.counts_squares_) return;
-  const double divisor = update.divisor_ * update.terms_.loss_scale;
-  std::map<int, double>& squares = stages_.at(update.stage_.value).squares;
-  const int iteration = update.iteration_.value;
-  squares[iteration] = update.squares_ / divisor / divisor;
-  squares.erase(squares.begin(), squares.lower_bound(iteration - 2));
+  const std::optional<double> counted = update.Squares();
+  if (!counted.has_value()) return;
+  std::map<int, double>& squares = stages_.at(op.stage.value).squares;
+  squares[op.iteration.value] = *counted;
+  squares.erase(squares.begin(), squares.lower_bound(op.iteration.value - 2));
 }
 
 double OwnedStages::GradientSquares(StageId stage, Iteration iteration) const {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -28,34 +29,22 @@ namespace ringzero {
 // An update under way: reads θ_t and the sum, writes `out`.
 class PendingUpdate {
  public:
-  struct Memory {
-    const std::byte* theta = nullptr;  // masters
-    std::byte* out = nullptr;          // masters; in place: `theta` itself
-    std::byte* wire = nullptr;         // the version that travels, where masters are apart
-    std::byte* predicted = nullptr;    // null: nothing is
-    std::byte* scratch = nullptr;      // scratch_bytes(), of no other update under way
-    const std::byte* sum = nullptr;
-  };
-  PendingUpdate(const Op& op, const StageLayout& layout, StageOptimizer* optimizer, double divisor,
-                const UpdateTerms& terms, Memory memory);
+  // `input`: its memory stays until the last Step, its scratch is no other update's meanwhile.
+  PendingUpdate(StageOptimizer& optimizer, const UpdateInput& input, std::byte* out)
+      : optimizer_(optimizer), input_(input), out_(out) {}
   // Sums the squares of the gradients, too, each block before it is updated with.
-  void CountSquares() { counts_squares_ = true; }
+  void CountSquares() { squares_ = 0; }
   // One block; false when that was the last.
   bool Step();
+  // Of the averaged gradient, before clipping; nothing: they were not counted.
+  std::optional<double> Squares() const;
 
  private:
-  friend class OwnedStages;
-  void CarryOver();
-  const StageId stage_;
-  const Iteration iteration_;
-  const StageLayout& layout_;
-  StageOptimizer* optimizer_;
-  double divisor_;
-  UpdateTerms terms_;
-  Memory memory_;
+  StageOptimizer& optimizer_;
+  const UpdateInput input_;
+  std::byte* const out_;
   size_t next_block_ = 0;
-  bool counts_squares_ = false;
-  double squares_ = 0;  // of the undivided sum, so far
+  std::optional<double> squares_;  // of the undivided sum, so far
 };
 
 // Updates of the stages that this worker owns (in stage 0 of ZeRO: of all, its own

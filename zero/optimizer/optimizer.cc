@@ -81,8 +81,8 @@ void StageOptimizer::AddBlocks(int parameter) {
 void StageOptimizer::Begin(const UpdateInput& input) {
   for (size_t i = 0; i < states_.size(); ++i) {
     const ParameterSpec& parameter = layout_.parameters[i];
-    states_[i].contributed =
-        parameter.trainable && HasContribution(layout_, input.sum, parameter.sum_index);
+    states_[i].contributed = !input.skipped && parameter.trainable &&
+                             HasContribution(layout_, input.sum, parameter.sum_index);
     if (states_[i].contributed) ++states_[i].kept.updates;
   }
 }

@@ -35,10 +35,12 @@ struct UpdateInput {
   int64_t iteration = 0;  // from 0: what the rate depends on
   double divisor = 1;  // N·K, or what an incomplete batch has instead (sharding/rules/schedule.h)
   double loss_scale = 1;
-  float clip = 1;             // of the gradient's norm (gradient_norm.h)
-  const std::byte* theta;     // θ_t, in the stage's layout of masters
-  const std::byte* sum;       // in the stage's sum layout, trailer included
-  std::byte* wire = nullptr;  // where masters are apart: θ_{t+1} as it travels
+  float clip = 1;  // of the gradient's norm (gradient_norm.h)
+  // As if no parameter had a gradient: θ_{t+1} is θ_t, and the state stays. The sum is not read.
+  bool skipped = false;
+  const std::byte* theta = nullptr;  // θ_t, in the stage's layout of masters
+  const std::byte* sum = nullptr;    // in the stage's sum layout, trailer included
+  std::byte* wire = nullptr;         // where masters are apart: θ_{t+1} as it travels
   // Written besides θ_{t+1}, as it travels: what the next update may make of it (kernels.h). What an
   // update leaves alone is predicted to stay. Null: nothing.
   std::byte* predicted = nullptr;
