@@ -19,17 +19,18 @@ WorkerPool::~WorkerPool() {
 }
 
 void WorkerPool::Add(std::function<void()> work) {
-  {
-    std::lock_guard lock(mutex_);
-    adds_.push_back(std::move(work));
-  }
-  wake_.notify_one();
+  Push(adds_, [work = std::move(work)] {
+    work();
+    return false;
+  });
 }
 
-void WorkerPool::Update(std::function<bool()> block) {
+void WorkerPool::Update(std::function<bool()> block) { Push(updates_, std::move(block)); }
+
+void WorkerPool::Push(std::deque<std::function<bool()>>& queue, std::function<bool()> block) {
   {
     std::lock_guard lock(mutex_);
-    updates_.push_back(std::move(block));
+    queue.push_back(std::move(block));
   }
   wake_.notify_one();
 }
@@ -39,22 +40,14 @@ void WorkerPool::Run() {
   while (true) {
     wake_.wait(lock, [this] { return stop_ || !adds_.empty() || !updates_.empty(); });
     if (stop_) return;
-    if (!adds_.empty()) {
-      std::function<void()> work = std::move(adds_.front());
-      adds_.pop_front();
-      lock.unlock();
-      work();
-      work = nullptr;  // what it holds is dropped without the lock
-      lock.lock();
-      continue;
-    }
-    std::function<bool()> block = std::move(updates_.front());
-    updates_.pop_front();
+    std::deque<std::function<bool()>>& queue = adds_.empty() ? updates_ : adds_;
+    std::function<bool()> block = std::move(queue.front());
+    queue.pop_front();
     lock.unlock();
     const bool more = block();
-    if (!more) block = nullptr;
+    if (!more) block = nullptr;  // what it holds is dropped without the lock
     lock.lock();
-    if (more) updates_.push_front(std::move(block));
+    if (more) queue.push_front(std::move(block));
   }
 }
 

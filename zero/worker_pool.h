@@ -27,12 +27,12 @@ class WorkerPool {
   void Update(std::function<bool()> block);
 
  private:
+  void Push(std::deque<std::function<bool()>>& queue, std::function<bool()> block);
   void Run();
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<std::function<void()>> adds_;
-  std::deque<std::function<bool()>> updates_;
+  std::deque<std::function<bool()>> adds_, updates_;
   bool stop_ = false;
   std::thread thread_;
 };
