@@ -28,27 +28,17 @@ namespace ringzero {
 
 class Engine::Impl {
  public:
+  using Lock = Executor::Lock;
+
   explicit Impl(EngineOptions options) : options_(std::move(options)) {}
   ~Impl();
 
   absl::Status Start();
   absl::Status Finish();
-
   void Abort(const absl::Status& why);
-  double GradientSquares(Iteration t) const;
-  std::optional<StageId> NonfiniteStage(Iteration t) const;
-  double LossScaleOf(Iteration t) const;
-  absl::Status status() const;
-  int iterations() const;
-  EngineStats stats() const;
-  std::string DebugString() const;
-
-  Gate& gate() { return gate_; }
-  EngineFlight& flight() { return flight_; }
-  const Executor& executor() const { return executor_; }
 
  private:
-  using Lock = Executor::Lock;
+  friend class Engine;
 
   absl::Status AllocateBlocks();
   // Starts an operation; true: it is done.
@@ -155,58 +145,49 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
-absl::StatusOr<LapTask> Engine::NextLap() { return impl_->gate().NextLap(); }
+absl::StatusOr<LapTask> Engine::NextLap() { return impl_->gate_.NextLap(); }
 
 absl::StatusOr<std::vector<StageCopy>> Engine::BeginForward(StageId stage) {
-  return impl_->gate().Begin(OpKind::kForward, stage);
+  return impl_->gate_.Begin(OpKind::kForward, stage);
 }
 absl::Status Engine::EndForward(StageId stage, Buffer statistics) {
-  return impl_->gate().EndForward(stage, std::move(statistics));
+  return impl_->gate_.EndForward(stage, std::move(statistics));
 }
 absl::StatusOr<std::vector<StageCopy>> Engine::BeginBackward(StageId stage) {
-  return impl_->gate().Begin(OpKind::kBackward, stage);
+  return impl_->gate_.Begin(OpKind::kBackward, stage);
 }
-std::byte* Engine::OpenSum(StageId stage) { return impl_->gate().OpenSum(stage); }
+std::byte* Engine::OpenSum(StageId stage) { return impl_->gate_.OpenSum(stage); }
 absl::Status Engine::EndBackward(StageId stage, StageGradient gradient) {
-  return impl_->gate().EndBackward(stage, std::move(gradient));
+  return impl_->gate_.EndBackward(stage, std::move(gradient));
 }
 absl::Status Engine::EndMicroBatch(const std::vector<double>& metrics) {
-  return impl_->gate().EndMicroBatch(metrics);
+  return impl_->gate_.EndMicroBatch(metrics);
 }
 absl::Status Engine::SkipMicroBatch(const std::vector<double>& metrics) {
-  return impl_->gate().SkipMicroBatch(metrics);
+  return impl_->gate_.SkipMicroBatch(metrics);
 }
 absl::StatusOr<EvaluationCopy> Engine::BeginEvaluation(StageId stage) {
-  return impl_->gate().BeginEvaluation(stage);
+  return impl_->gate_.BeginEvaluation(stage);
 }
-absl::Status Engine::EndEvaluation(StageId stage) { return impl_->gate().EndEvaluation(stage); }
-absl::StatusOr<CollectedPart> Engine::Collect() { return impl_->gate().Collect(); }
-absl::Status Engine::EndCollect() { return impl_->gate().EndCollect(); }
+absl::Status Engine::EndEvaluation(StageId stage) { return impl_->gate_.EndEvaluation(stage); }
+absl::StatusOr<CollectedPart> Engine::Collect() { return impl_->gate_.Collect(); }
+absl::Status Engine::EndCollect() { return impl_->gate_.EndCollect(); }
 absl::StatusOr<Version> Engine::Ask(Request request) {
-  return impl_->gate().Ask({.ends = request == Request::kEnd,
-                            .evaluates = request == Request::kEvaluation,
-                            .collects = request == Request::kCollection,
-                            .saves = request == Request::kCheckpoint});
+  return impl_->gate_.Ask({.ends = request == Request::kEnd,
+                           .evaluates = request == Request::kEvaluation,
+                           .collects = request == Request::kCollection,
+                           .saves = request == Request::kCheckpoint});
 }
 absl::Status Engine::Finish() { return impl_->Finish(); }
-int Engine::iterations() const { return impl_->iterations(); }
 void Engine::Abort(const absl::Status& why) { impl_->Abort(why); }
-double Engine::GradientSquares(Iteration t) const { return impl_->GradientSquares(t); }
-std::optional<StageId> Engine::NonfiniteStage(Iteration t) const {
-  return impl_->NonfiniteStage(t);
-}
-double Engine::LossScaleOf(Iteration t) const { return impl_->LossScaleOf(t); }
-absl::Status Engine::status() const { return impl_->status(); }
-const Plan& Engine::plan() const { return impl_->executor().plan(); }
+const Plan& Engine::plan() const { return impl_->executor_.plan(); }
 const std::vector<StageLayout>& Engine::layouts() const {
-  return impl_->executor().options().layouts;
+  return impl_->executor_.options().layouts;
 }
-EngineStats Engine::stats() const { return impl_->stats(); }
-std::string Engine::DebugString() const { return impl_->DebugString(); }
-const FlightRecorder& Engine::recorder() const { return impl_->executor().recorder(); }
-FlightRecord Engine::Flight(const std::string& why) const { return impl_->flight().Record(why); }
-void Engine::MeasureClock() { impl_->flight().MeasureClock(); }
-std::optional<ClockOffset> Engine::clock_offset() const { return impl_->flight().clock_offset(); }
+const FlightRecorder& Engine::recorder() const { return impl_->executor_.recorder(); }
+FlightRecord Engine::Flight(const std::string& why) const { return impl_->flight_.Record(why); }
+void Engine::MeasureClock() { impl_->flight_.MeasureClock(); }
+std::optional<ClockOffset> Engine::clock_offset() const { return impl_->flight_.clock_offset(); }
 
 void Engine::Impl::Clear() {
   executor_.guarded().program.Clear();
@@ -381,53 +362,54 @@ void Engine::Impl::Abort(const absl::Status& why) {
   executor_.Fail(why);
 }
 
-double Engine::Impl::GradientSquares(Iteration t) const {
-  const Lock lock = executor_.Hold();
-  return executor_.guarded().finished ? norms_.SquaresAtTheEnd(t) : norms_.SquaresHere(t);
+double Engine::GradientSquares(Iteration t) const {
+  const Impl::Lock lock = impl_->executor_.Hold();
+  const bool finished = impl_->executor_.guarded().finished;
+  return finished ? impl_->norms_.SquaresAtTheEnd(t) : impl_->norms_.SquaresHere(t);
 }
 
-std::optional<StageId> Engine::Impl::NonfiniteStage(Iteration t) const {
-  const Lock lock = executor_.Hold();
-  return norms_.NonfiniteStage(t);
+std::optional<StageId> Engine::NonfiniteStage(Iteration t) const {
+  const Impl::Lock lock = impl_->executor_.Hold();
+  return impl_->norms_.NonfiniteStage(t);
 }
 
-double Engine::Impl::LossScaleOf(Iteration t) const {
-  const Lock lock = executor_.Hold();
-  return norms_.ScaleOf(t);
+double Engine::LossScaleOf(Iteration t) const {
+  const Impl::Lock lock = impl_->executor_.Hold();
+  return impl_->norms_.ScaleOf(t);
 }
 
-absl::Status Engine::Impl::status() const {
-  const Lock lock = executor_.Hold();
-  return executor_.guarded().error;
+absl::Status Engine::status() const {
+  const Impl::Lock lock = impl_->executor_.Hold();
+  return impl_->executor_.guarded().error;
 }
 
-int Engine::Impl::iterations() const {
-  const Lock lock = executor_.Hold();
-  return executor_.plan_so_far().iterations;
+int Engine::iterations() const {
+  const Impl::Lock lock = impl_->executor_.Hold();
+  return impl_->executor_.plan_so_far().iterations;
 }
 
-EngineStats Engine::Impl::stats() const {
-  const Lock lock = executor_.Hold();
-  EngineStats stats = executor_.guarded().stats;
-  stats.skipped_updates = norms_.skipped();
-  stats.loss_scale = norms_.scale_now();
-  if (options_.transport != nullptr) {
-    stats.transport = options_.transport->stats();
+EngineStats Engine::stats() const {
+  const Impl::Lock lock = impl_->executor_.Hold();
+  EngineStats stats = impl_->executor_.guarded().stats;
+  stats.skipped_updates = impl_->norms_.skipped();
+  stats.loss_scale = impl_->norms_.scale_now();
+  if (const Transport* transport = impl_->executor_.transport(); transport != nullptr) {
+    stats.transport = transport->stats();
     for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
-      stats.transport.bytes_sent[kind] += messages_.lent_bytes()[kind];
+      stats.transport.bytes_sent[kind] += impl_->messages_.lent_bytes()[kind];
     }
   }
   return stats;
 }
 
-std::string Engine::Impl::DebugString() const {
-  const Lock lock = executor_.Hold();
-  const std::string& waiting = executor_.guarded().computing.waiting_for;
-  const absl::Status& error = executor_.guarded().error;
-  return absl::StrCat("worker ", options_.self.value, ": waiting for ",
+std::string Engine::DebugString() const {
+  const Impl::Lock lock = impl_->executor_.Hold();
+  const Guarded& engine = impl_->executor_.guarded();
+  const std::string& waiting = engine.computing.waiting_for;
+  return absl::StrCat("worker ", impl_->options_.self.value, ": waiting for ",
                       waiting.empty() ? "nothing" : waiting,
-                      "; not done: ", executor_.guarded().program.Unfinished(8),
-                      error.ok() ? "" : absl::StrCat("; error: ", error.ToString()));
+                      "; not done: ", engine.program.Unfinished(8),
+                      engine.error.ok() ? "" : absl::StrCat("; error: ", engine.error.ToString()));
 }
 
 }  // namespace ringzero
