@@ -56,12 +56,12 @@ class Engine::Impl {
   OwnedStages owned_{plan_, options_.layouts, blocks_};
   Sums sums_{executor_, blocks_};
   Waits waits_{executor_};
-  Norms norms_{{executor_, blocks_, sums_, owned_}};
+  Norms norms_{executor_, blocks_, sums_, owned_};
   Statistics statistics_{executor_, blocks_};
-  Messages messages_{{executor_, blocks_, lent_, norms_}};
-  Updates updates_{{executor_, blocks_, sums_, norms_, owned_}};
+  Messages messages_{executor_, blocks_, lent_, norms_};
+  Updates updates_{executor_, blocks_, sums_, norms_, owned_};
   EngineFlight flight_{executor_, waits_};
-  Gate gate_{{executor_, messages_, statistics_, sums_, blocks_}};
+  Gate gate_{executor_, messages_, statistics_, sums_, blocks_};
 };
 
 namespace {

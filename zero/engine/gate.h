@@ -21,19 +21,13 @@ namespace ringzero {
 class Gate {
  public:
   // All must outlive this.
-  struct Parts {
-    Executor& executor;
-    const Messages& messages;
-    Statistics& statistics;
-    Sums& sums;
-    const BlockMemory& blocks;
-  };
-  explicit Gate(const Parts& parts)
-      : executor_(parts.executor),
-        messages_(parts.messages),
-        statistics_(parts.statistics),
-        sums_(parts.sums),
-        blocks_(parts.blocks) {}
+  Gate(Executor& executor, const Messages& messages, Statistics& statistics, Sums& sums,
+       const BlockMemory& blocks)
+      : executor_(executor),
+        messages_(messages),
+        statistics_(statistics),
+        sums_(sums),
+        blocks_(blocks) {}
 
   // As in Engine.
   absl::StatusOr<LapTask> NextLap();

@@ -22,8 +22,8 @@ size_t BytesOf(const EngineOptions& options, const Op& message) {
 
 using Writer = Executor::Writer;
 
-Messages::Messages(const Parts& parts)
-    : executor_(parts.executor), blocks_(parts.blocks), lent_(parts.lent), norms_(parts.norms) {
+Messages::Messages(Executor& executor, BlockMemory& blocks, LentMemory& lent, Norms& norms)
+    : executor_(executor), blocks_(blocks), lent_(lent), norms_(norms) {
   const auto channels = static_cast<size_t>(executor_.plan().workers * kChannelCount);
   sent_.resize(channels);
   received_.resize(channels);

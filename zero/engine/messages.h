@@ -25,13 +25,7 @@ namespace ringzero {
 class Messages {
  public:
   // All must outlive this.
-  struct Parts {
-    Executor& executor;
-    BlockMemory& blocks;
-    LentMemory& lent;
-    Norms& norms;
-  };
-  explicit Messages(const Parts& parts);
+  Messages(Executor& executor, BlockMemory& blocks, LentMemory& lent, Norms& norms);
 
   // Begins a message. True: it is done; else its end completes the operation.
   absl::StatusOr<bool> Send(int64_t op);

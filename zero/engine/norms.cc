@@ -30,11 +30,11 @@ constexpr int kIterationsTold = 3;
 
 }  // namespace
 
-Norms::Norms(const Parts& parts)
-    : executor_(parts.executor),
-      blocks_(parts.blocks),
-      sums_(parts.sums),
-      owned_(parts.owned),
+Norms::Norms(Executor& executor, BlockMemory& blocks, Sums& sums, const OwnedStages& owned)
+    : executor_(executor),
+      blocks_(blocks),
+      sums_(sums),
+      owned_(owned),
       scale_(executor_.options().loss_scale,
              {.lag = plan().scale_lag(Iteration(plan().warmup_updates)),
               .warmup = plan().warmup_updates},

@@ -40,13 +40,7 @@ struct UpdateTerms {
 class Norms {
  public:
   // All must outlive this.
-  struct Parts {
-    Executor& executor;
-    BlockMemory& blocks;
-    Sums& sums;
-    const OwnedStages& owned;
-  };
-  explicit Norms(const Parts& parts);
+  Norms(Executor& executor, BlockMemory& blocks, Sums& sums, const OwnedStages& owned);
 
   void StartSquares(int64_t op);
   // The squares of all stages of an iteration. An error ends the run: the loss scale cannot get smaller.

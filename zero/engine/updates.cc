@@ -149,60 +149,58 @@ double OwnedStages::GradientSquares(StageId stage, Iteration iteration) const {
 using Writer = Executor::Writer;
 
 void Updates::Start(int64_t number) {
-  const EngineOptions& options = parts_.executor.options();
-  const Instruction op = parts_.executor.OpOf(number);
-  const std::byte* const sum = parts_.sums.Read(op);
+  const EngineOptions& options = executor_.options();
+  const Instruction op = executor_.OpOf(number);
+  const std::byte* const sum = sums_.Read(op);
   auto update = std::make_shared<std::unique_ptr<PendingUpdate>>();
   const auto slowed = std::make_shared<SlowedUpdate>(options.update_slowness);
-  parts_.executor.pool().Update([this, &options, number, op, sum, update, slowed] {
-    Executor& executor = parts_.executor;
+  executor_.pool().Update([this, &options, number, op, sum, update, slowed] {
     if (*update == nullptr) {
-      const Executor::Lock lock = executor.Hold();
-      if (!executor.guarded().error.ok()) return false;
-      if (absl::Status whole = parts_.sums.CheckComplete(op); !whole.ok()) {
-        executor.FailAt(op, whole);
+      const Executor::Lock lock = executor_.Hold();
+      if (!executor_.guarded().error.ok()) return false;
+      if (absl::Status whole = sums_.CheckComplete(op); !whole.ok()) {
+        executor_.FailAt(op, whole);
         return false;
       }
-      *update = parts_.owned.BeginUpdate(op, parts_.norms.TermsOf(op), sum);
+      *update = owned_.BeginUpdate(op, norms_.TermsOf(op), sum);
       if (options.gradient_norms && !options.plan.counts_squares()) (*update)->CountSquares();
-      executor.recorder().Record(Writer::kPool, {EventKind::kBegin, op});
+      executor_.recorder().Record(Writer::kPool, {EventKind::kBegin, op});
     }
-    const auto step = [&] { return executor.Costed(op, 0, [&] { return (*update)->Step(); }); };
+    const auto step = [&] { return executor_.Costed(op, 0, [&] { return (*update)->Step(); }); };
     if (slowed->Step(step)) return true;
     if (options.costs != nullptr) options.costs->Count(op, 0, 1);
-    executor.recorder().Record(Writer::kPool, {EventKind::kEnd, op});
-    const Executor::Lock lock = executor.Hold();
-    if (!executor.guarded().error.ok()) return false;
-    if (absl::Status whole = parts_.sums.CheckComplete(op); !whole.ok()) {
-      executor.FailAt(op, whole);
+    executor_.recorder().Record(Writer::kPool, {EventKind::kEnd, op});
+    const Executor::Lock lock = executor_.Hold();
+    if (!executor_.guarded().error.ok()) return false;
+    if (absl::Status whole = sums_.CheckComplete(op); !whole.ok()) {
+      executor_.FailAt(op, whole);
       return false;
     }
-    parts_.sums.Free(op);
-    parts_.owned.EndUpdate(**update, op);
+    sums_.Free(op);
+    owned_.EndUpdate(**update, op);
     update->reset();
-    executor.Complete(number);
+    executor_.Complete(number);
     return false;
   });
 }
 
 void Updates::StartKeep(int64_t number) {
-  const Instruction op = parts_.executor.OpOf(number);
+  const Instruction op = executor_.OpOf(number);
   const bool gradient = op.copy == Copy::kGradient;
   // The update that takes the sum, or changes the state, waits for this (sharding/program/link.h):
   // both are read without the lock.
-  const std::byte* sum = gradient ? parts_.sums.Read(op) : nullptr;
-  const StageOptimizer* optimizer = gradient ? nullptr : &parts_.owned.optimizer(op.stage);
-  const double divisor = parts_.norms.SumDivisor(Iteration(op.iteration.value - 1));
-  std::byte* const kept = parts_.blocks.Write(op.uses[1].block);
-  parts_.executor.RunOnPool(number, [this, op, sum, optimizer, divisor, kept]() -> absl::Status {
-    Executor& executor = parts_.executor;
-    const StageLayout& layout = executor.options().layouts[op.stage.value];
+  const std::byte* sum = gradient ? sums_.Read(op) : nullptr;
+  const StageOptimizer* optimizer = gradient ? nullptr : &owned_.optimizer(op.stage);
+  const double divisor = norms_.SumDivisor(Iteration(op.iteration.value - 1));
+  std::byte* const kept = blocks_.Write(op.uses[1].block);
+  executor_.RunOnPool(number, [this, op, sum, optimizer, divisor, kept]() -> absl::Status {
+    const StageLayout& layout = executor_.options().layouts[op.stage.value];
     if (optimizer == nullptr) {
       AverageSum(layout, sum, float(divisor), kept);
-      const Executor::Lock lock = executor.Hold();
-      RZ_RETURN_IF_ERROR(parts_.sums.CheckComplete(op));
+      const Executor::Lock lock = executor_.Hold();
+      RZ_RETURN_IF_ERROR(sums_.CheckComplete(op));
     } else {
-      CopyState(StateLayout::Make(executor.options().optimizer, layout), *optimizer, kept);
+      CopyState(StateLayout::Make(executor_.options().optimizer, layout), *optimizer, kept);
     }
     return absl::OkStatus();
   });
@@ -210,28 +208,27 @@ void Updates::StartKeep(int64_t number) {
 
 Saver::Done Updates::Ends(int64_t number) {
   return [this, number] {
-    Executor& executor = parts_.executor;
-    const Executor::Lock lock = executor.Hold();
-    if (!executor.guarded().error.ok()) return;
-    executor.recorder().Record(Writer::kMessages, {EventKind::kEnd, executor.OpOf(number)});
-    executor.Complete(number);
+    const Executor::Lock lock = executor_.Hold();
+    if (!executor_.guarded().error.ok()) return;
+    executor_.recorder().Record(Writer::kMessages, {EventKind::kEnd, executor_.OpOf(number)});
+    executor_.Complete(number);
   };
 }
 
 void Updates::StartSave(int64_t number) {
-  const Instruction op = parts_.executor.OpOf(number);
-  const EngineOptions& options = parts_.executor.options();
+  const Instruction op = executor_.OpOf(number);
+  const EngineOptions& options = executor_.options();
   SavedPart part{.stage = op.stage, .version = Version(op.iteration.value)};
   std::span<std::byte> receipt;
   const std::vector<Version> labels = SavedVersions(options.plan, op.stage, part.version);
   for (const Use& use : op.uses) {
     if (use.block.kind == BlockKind::kState) {  // of an optimizer that may have none
-      part.optimizer = &parts_.owned.optimizer(op.stage);
+      part.optimizer = &owned_.optimizer(op.stage);
       continue;
     }
-    const std::byte* const memory = parts_.blocks.Read(use.block);
+    const std::byte* const memory = blocks_.Read(use.block);
     if (use.role == Role::kReceipt) {
-      receipt = {parts_.blocks.Write(use.block), static_cast<size_t>(kReceiptBytes)};
+      receipt = {blocks_.Write(use.block), static_cast<size_t>(kReceiptBytes)};
       if (use.how == How::kWrite) std::ranges::fill(receipt, std::byte{0});
     } else if (op.copy == Copy::kCollection) {
       part.statistics = memory;
@@ -241,21 +238,20 @@ void Updates::StartSave(int64_t number) {
       part.others.push_back({labels.at(1 + part.others.size()), memory});
     }
   }
-  parts_.executor.recorder().Record(Writer::kMessages, {EventKind::kBegin, op});
+  executor_.recorder().Record(Writer::kMessages, {EventKind::kBegin, op});
   options.saver->Save(part, receipt, Ends(number));
 }
 
 void Updates::StartCommit(int64_t number) {
-  const Instruction op = parts_.executor.OpOf(number);
+  const Instruction op = executor_.OpOf(number);
   std::vector<std::span<const std::byte>> receipts;
   for (const Use& use : op.uses) {
     if (use.role != Role::kReceipt) continue;
-    receipts.push_back({parts_.blocks.Read(use.block), static_cast<size_t>(kReceiptBytes)});
+    receipts.push_back({blocks_.Read(use.block), static_cast<size_t>(kReceiptBytes)});
   }
-  parts_.executor.recorder().Record(Writer::kMessages, {EventKind::kBegin, op});
-  parts_.executor.options().saver->Commit(Version(op.iteration.value),
-                                          parts_.norms.ScalarsBefore(op.iteration), receipts,
-                                          Ends(number));
+  executor_.recorder().Record(Writer::kMessages, {EventKind::kBegin, op});
+  executor_.options().saver->Commit(Version(op.iteration.value), norms_.ScalarsBefore(op.iteration),
+                                    receipts, Ends(number));
 }
 
 }  // namespace ringzero

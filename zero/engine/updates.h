@@ -102,14 +102,9 @@ class OwnedStages {
 class Updates {
  public:
   // All must outlive this.
-  struct Parts {
-    Executor& executor;
-    BlockMemory& blocks;
-    Sums& sums;
-    const Norms& norms;
-    OwnedStages& owned;
-  };
-  explicit Updates(const Parts& parts) : parts_(parts) {}
+  Updates(Executor& executor, BlockMemory& blocks, Sums& sums, const Norms& norms,
+          OwnedStages& owned)
+      : executor_(executor), blocks_(blocks), sums_(sums), norms_(norms), owned_(owned) {}
 
   void Start(int64_t op);
   void StartKeep(int64_t op);
@@ -119,7 +114,12 @@ class Updates {
  private:
   // What ends a save.
   Saver::Done Ends(int64_t number);
-  const Parts parts_;
+
+  Executor& executor_;
+  BlockMemory& blocks_;
+  Sums& sums_;
+  const Norms& norms_;
+  OwnedStages& owned_;
 };
 
 }  // namespace ringzero
