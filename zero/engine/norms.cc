@@ -59,11 +59,7 @@ void Norms::StartSquares(int64_t number) {
     if (executor_.options().costs != nullptr) executor_.options().costs->Count(op, 0, 1);
     recorder.Record(Writer::kPool, {EventKind::kEnd, op});
     const Executor::Lock lock = executor_.Hold();
-    if (!executor_.guarded().error.ok()) return false;
-    if (absl::Status whole = sums_.CheckComplete(op); !whole.ok()) {
-      executor_.FailAt(op, whole);
-      return false;
-    }
+    if (!sums_.GoesOnComplete(op)) return false;
     if (plan().takes_sums()) sums_.Free(op);
     std::ranges::copy(squares->values(), Place(op, Role::kSquares).begin());
     NoteSquares(op.iteration, op.stage, squares->values());

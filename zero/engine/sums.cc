@@ -75,6 +75,13 @@ absl::Status Sums::CheckComplete(const Instruction& reader) const {
   return Annotate(blocks_.StampAt(sum).Check(complete), ToString(sum));
 }
 
+bool Sums::GoesOnComplete(const Instruction& reader) {
+  if (!executor_.guarded().error.ok()) return false;
+  const absl::Status complete = CheckComplete(reader);
+  if (!complete.ok()) executor_.FailAt(reader, complete);
+  return complete.ok();
+}
+
 void Sums::Initialize() {
   const Plan& plan = executor_.plan();
   for (int j = 0; j < plan.stage_count(); ++j) {

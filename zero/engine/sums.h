@@ -43,6 +43,8 @@ class Sums {
   // That the sum which an update, its squares or a Keep reads is the complete one of its iteration.
   // An update asks before it reads and after; the others ask after.
   absl::Status CheckComplete(const Instruction& reader) const;
+  // Whether the run goes on, with that sum complete; if it is not, the run ends.
+  bool GoesOnComplete(const Instruction& reader);
   // The last to use it here is done: the next sum may begin in its memory.
   void Free(const Instruction& last);
 

@@ -157,11 +157,7 @@ void Updates::Start(int64_t number) {
   executor_.pool().Update([this, &options, number, op, sum, update, slowed] {
     if (*update == nullptr) {
       const Executor::Lock lock = executor_.Hold();
-      if (!executor_.guarded().error.ok()) return false;
-      if (absl::Status whole = sums_.CheckComplete(op); !whole.ok()) {
-        executor_.FailAt(op, whole);
-        return false;
-      }
+      if (!sums_.GoesOnComplete(op)) return false;
       *update = owned_.BeginUpdate(op, norms_.TermsOf(op), sum);
       if (options.gradient_norms && !options.plan.counts_squares()) (*update)->CountSquares();
       executor_.recorder().Record(Writer::kPool, {EventKind::kBegin, op});
@@ -171,11 +167,7 @@ void Updates::Start(int64_t number) {
     if (options.costs != nullptr) options.costs->Count(op, 0, 1);
     executor_.recorder().Record(Writer::kPool, {EventKind::kEnd, op});
     const Executor::Lock lock = executor_.Hold();
-    if (!executor_.guarded().error.ok()) return false;
-    if (absl::Status whole = sums_.CheckComplete(op); !whole.ok()) {
-      executor_.FailAt(op, whole);
-      return false;
-    }
+    if (!sums_.GoesOnComplete(op)) return false;
     sums_.Free(op);
     owned_.EndUpdate(**update, op);
     update->reset();
