@@ -25,6 +25,11 @@ void CarryOver(const UpdateSpan& span) {
   }
 }
 
+std::span<std::byte> StateBytes(StateSpec::Kind kind, StageOptimizer::ParameterState& state) {
+  if (kind == StateSpec::Kind::kStep) return std::as_writable_bytes(std::span(&state.updates, 1));
+  return std::as_writable_bytes(kind == StateSpec::Kind::kFirst ? state.first : state.second);
+}
+
 }  // namespace
 
 StageOptimizer::StageOptimizer(const OptimizerOptions& options, const StageLayout& layout,
@@ -190,28 +195,16 @@ std::vector<int64_t> ScratchBytes(const OptimizerOptions& options,
 
 void CopyState(const StateLayout& layout, const StageOptimizer& optimizer, std::byte* out) {
   for (const StateSpec& spec : layout.specs) {
-    const StageOptimizer::ParameterState& state = optimizer.state(spec.parameter);
-    std::byte* const to = out + spec.offset_bytes;
-    if (spec.kind == StateSpec::Kind::kStep) {
-      std::memcpy(to, &state.updates, sizeof(state.updates));
-    } else {
-      const std::span<float> from =
-          spec.kind == StateSpec::Kind::kFirst ? state.first : state.second;
-      std::memcpy(to, from.data(), from.size_bytes());
-    }
+    StageOptimizer::ParameterState state = optimizer.state(spec.parameter);
+    const std::span<const std::byte> from = StateBytes(spec.kind, state);
+    std::memcpy(out + spec.offset_bytes, from.data(), from.size());
   }
 }
 
 void PutState(const StateLayout& layout, const std::byte* in, StageOptimizer& optimizer) {
   for (const StateSpec& spec : layout.specs) {
-    StageOptimizer::ParameterState& state = optimizer.state(spec.parameter);
-    const std::byte* from = in + spec.offset_bytes;
-    if (spec.kind == StateSpec::Kind::kStep) {
-      std::memcpy(&state.updates, from, sizeof(state.updates));
-    } else {
-      const std::span<float> to = spec.kind == StateSpec::Kind::kFirst ? state.first : state.second;
-      std::memcpy(to.data(), from, to.size_bytes());
-    }
+    const std::span<std::byte> to = StateBytes(spec.kind, optimizer.state(spec.parameter));
+    std::memcpy(to.data(), in + spec.offset_bytes, to.size());
   }
 }
 
