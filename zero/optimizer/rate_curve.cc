@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 namespace ringzero {
 namespace {
 
-constexpr double kPi = 3.14159265358979323846;
 constexpr double kCycleBeta2 = 0.99;
 
 // `last` is DeepSpeed's last_batch_iteration: -1 before the first update, then update - 1.
@@ -41,7 +41,7 @@ double CosineRate(const RateCurve::Warmup& warmup, double base, int64_t last) {
     const int64_t done = last - updates + 1;
     const int64_t all = std::max<int64_t>(1, warmup.total_updates - updates);
     const double progress = std::min(1.0, double(done) / double(all));
-    const double cosine = (1 + std::cos(kPi * progress)) / 2;
+    const double cosine = (1 + std::cos(std::numbers::pi * progress)) / 2;
     ratio = std::max(0.0, warmup.cosine_min_ratio + (1.0 - warmup.cosine_min_ratio) * cosine);
   }
   return base * ratio;
@@ -103,7 +103,7 @@ double PhasesRate(const RateCurve::Phases& phases, double base, int64_t update) 
   const double x = std::min(1.0, double(into) / double(std::max<int64_t>(1, decays)));
   double left = 0;
   switch (phases.decay) {
-    case RateCurve::Phases::Decay::kCosine: left = (1 + std::cos(kPi * x)) / 2; break;
+    case RateCurve::Phases::Decay::kCosine: left = (1 + std::cos(std::numbers::pi * x)) / 2; break;
     case RateCurve::Phases::Decay::kLinear: left = 1 - x; break;
     case RateCurve::Phases::Decay::kRoot: left = 1 - std::sqrt(x); break;
   }
@@ -122,17 +122,13 @@ UpdateRate RateAt(const RateCurve& curve, double base, int64_t update) {
   switch (curve.type) {
     case RateCurve::Type::kConstant: break;
     case RateCurve::Type::kWarmup:
-    case RateCurve::Type::kWarmupDecay:
-      return {.rate = WarmupRate(curve, base, update == 0 ? -1 : last), .betas = {}};
-    case RateCurve::Type::kWarmupCosine:
-      return {.rate = CosineRate(curve.warmup, base, update == 0 ? -1 : last), .betas = {}};
+    case RateCurve::Type::kWarmupDecay: return {.rate = WarmupRate(curve, base, last)};
+    case RateCurve::Type::kWarmupCosine: return {.rate = CosineRate(curve.warmup, base, last)};
     case RateCurve::Type::kOneCycle: return CycleRate(curve.one_cycle, last);
-    case RateCurve::Type::kRangeTest:
-      return {.rate = RangeTestRate(curve.range_test, update), .betas = {}};
-    case RateCurve::Type::kPhases:
-      return {.rate = PhasesRate(curve.phases, base, update), .betas = {}};
+    case RateCurve::Type::kRangeTest: return {.rate = RangeTestRate(curve.range_test, update)};
+    case RateCurve::Type::kPhases: return {.rate = PhasesRate(curve.phases, base, update)};
   }
-  return {.rate = base, .betas = {}};
+  return {.rate = base};
 }
 
 }  // namespace ringzero

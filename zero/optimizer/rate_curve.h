@@ -82,7 +82,7 @@ struct UpdateRate {
     double beta1 = 0;
     double beta2 = 0;
   };
-  std::optional<Betas> betas;
+  std::optional<Betas> betas = std::nullopt;
 };
 
 // Makes its last phase end with update number `updates`.
