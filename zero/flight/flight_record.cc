@@ -1,12 +1,11 @@
 // Flight records as text and back, as files of a folder, and their clocks.
 #include "zero/flight/flight_record.h"
 
-#include <dirent.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -192,8 +191,7 @@ absl::Status ReadEvents(absl::string_view bytes, std::vector<Event>& events) {
     }
     events.push_back(*event);
   }
-  std::stable_sort(events.begin(), events.end(),
-                   [](const Event& a, const Event& b) { return a.time < b.time; });
+  std::ranges::stable_sort(events, {}, &Event::time);
   return absl::OkStatus();
 }
 
@@ -304,17 +302,13 @@ absl::StatusOr<FlightRecord> ReadFlightFile(const std::string& path) {
 }
 
 absl::StatusOr<std::vector<FlightRecord>> ReadFlightFolder(const std::string& folder) {
-  DIR* const entries = opendir(folder.c_str());
-  if (entries == nullptr) {
-    return absl::NotFoundError(absl::StrCat(folder, ": ", std::strerror(errno)));
-  }
-  std::vector<std::string> names;
-  while (const dirent* const entry = readdir(entries)) {
-    if (absl::EndsWith(entry->d_name, kEnding)) names.emplace_back(entry->d_name);
-  }
-  closedir(entries);
+  std::error_code error;
+  std::filesystem::directory_iterator entry(folder, error);
+  if (error) return absl::NotFoundError(absl::StrCat(folder, ": ", error.message()));
   std::vector<FlightRecord> records;
-  for (const std::string& name : names) {
+  for (; entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    if (!absl::EndsWith(name, kEnding)) continue;
     RZ_ASSIGN_OR_RETURN(FlightRecord record, ReadFlightFile(absl::StrCat(folder, "/", name)));
     records.push_back(std::move(record));
   }
@@ -322,9 +316,7 @@ absl::StatusOr<std::vector<FlightRecord>> ReadFlightFolder(const std::string& fo
     return absl::NotFoundError(
         absl::StrCat(folder, ": no flight record (worker-0", kEnding, ", …) is there"));
   }
-  std::sort(records.begin(), records.end(), [](const FlightRecord& a, const FlightRecord& b) {
-    return a.worker.value < b.worker.value;
-  });
+  std::ranges::sort(records, {}, &FlightRecord::worker);
   for (size_t i = 1; i < records.size(); ++i) {
     if (records[i].worker == records[i - 1].worker || records[i].workers != records[0].workers) {
       return InvalidArgument(folder, ": holds records of several runs: worker ",

@@ -62,8 +62,7 @@ std::vector<Event> FlightRecorder::Last() const {
   ReadNew(cursor, [&](const PackedEvent& words) {
     if (absl::StatusOr<Event> event = Unpack(words); event.ok()) last.push_back(*event);
   });
-  std::stable_sort(last.begin(), last.end(),
-                   [](const Event& a, const Event& b) { return a.time < b.time; });
+  std::ranges::stable_sort(last, {}, &Event::time);
   return last;
 }
 
