@@ -16,49 +16,41 @@
 namespace ringzero {
 namespace {
 
-class Records {
- public:
-  explicit Records(std::span<const FlightRecord> records) : records_(records) {}
+using Records = std::span<const FlightRecord>;
 
-  const FlightRecord* Find(WorkerId worker) const {
-    for (const FlightRecord& record : records_) {
-      if (record.worker == worker) return &record;
-    }
-    return nullptr;
+const FlightRecord* RecordOf(Records records, WorkerId worker) {
+  const auto found = std::ranges::find(records, worker, &FlightRecord::worker);
+  return found == records.end() ? nullptr : &*found;
+}
+
+// As the engine answers its peers, from what it wrote.
+BlameAnswer AnswerTo(Records records, WorkerId worker, const BlameQuestion& question) {
+  const FlightRecord* record = RecordOf(records, worker);
+  if (record == nullptr) return {.says = "left no record: it died, or could not write one"};
+  if (!record->has_waits) return {.says = "left no waits in its record"};
+  if (!question.message.has_value()) return record->now;
+  const MessageKey key = *question.message;
+  const Op named = SendOf(key);
+  for (const OpenOperation& open : record->open) {
+    const bool is_it = open.op.kind == OpKind::kSend && open.op.peer == question.waiter &&
+                       MessageKeyOf(open.op) == key;
+    if (is_it) return open.why;
   }
+  if (IsFrom(record->appended, named)) return record->now;
+  return {.says = "has sent that message, but it did not arrive"};
+}
 
-  // As the engine answers its peers, from what it wrote.
-  BlameAnswer AnswerTo(WorkerId worker, const BlameQuestion& question) const {
-    const FlightRecord* record = Find(worker);
-    if (record == nullptr) return {.says = "left no record: it died, or could not write one"};
-    if (!record->has_waits) return {.says = "left no waits in its record"};
-    if (!question.message.has_value()) return record->now;
-    const MessageKey key = *question.message;
-    const Op named = SendOf(key);
-    for (const OpenOperation& open : record->open) {
-      const bool is_it = open.op.kind == OpKind::kSend && open.op.peer == question.waiter &&
-                         MessageKeyOf(open.op) == key;
-      if (is_it) return open.why;
-    }
-    if (IsFrom(record->appended, named)) return record->now;
-    return {.says = "has sent that message, but it did not arrive"};
+// From the worker of `record` to the end of its waits.
+BlameChain ChainFrom(Records records, const FlightRecord& record, WorkerId* end) {
+  BlameChain chain;
+  chain.Add(record.worker, record.now);
+  *end = record.worker;
+  while (const std::optional<BlameStep> step = chain.next()) {
+    chain.Add(step->worker, AnswerTo(records, step->worker, step->question));
+    *end = step->worker;
   }
-
-  // From `worker` to the end of its waits.
-  BlameChain ChainFrom(const FlightRecord& record, WorkerId* end) const {
-    BlameChain chain;
-    chain.Add(record.worker, record.now);
-    *end = record.worker;
-    while (const std::optional<BlameStep> step = chain.next()) {
-      chain.Add(step->worker, AnswerTo(step->worker, step->question));
-      *end = step->worker;
-    }
-    return chain;
-  }
-
- private:
-  std::span<const FlightRecord> records_;
-};
+  return chain;
+}
 
 std::string LastEnd(const FlightRecord& record) {
   for (auto event = record.events.rbegin(); event != record.events.rend(); ++event) {
@@ -109,7 +101,7 @@ struct Moment {
 
 // Each worker has one record in a folder, and a run writes several times. What belongs together:
 // what the end of the run wrote, if it failed, else what was written with the newest.
-Moment LastMoment(std::span<const FlightRecord> records) {
+Moment LastMoment(Records records) {
   Moment moment;
   const FlightRecord* of = &records[0];  // the first that failed, or the newest
   for (const FlightRecord& record : records) {
@@ -142,7 +134,7 @@ struct Failures {
 
 // The error that is not another worker's, if there is one: of several the first by time. Where
 // clocks cannot be compared, that of the lowest worker, and the others beside it.
-Failures FirstToFail(std::span<const FlightRecord> records) {
+Failures FirstToFail(Records records) {
   Failures failures;
   for (const FlightRecord& record : records) {
     const bool own = !record.error.ok() && !IsEcho(record.error) &&
@@ -174,24 +166,22 @@ std::string Beside(const Failures& failures) {
 }
 
 // A worker without a record whose death ended the run elsewhere: "worker 2 died: …".
-const FlightRecord* WhoHeardOfADeath(std::span<const FlightRecord> records, WorkerId* dead) {
-  const Records all(records);
+const FlightRecord* WhoHeardOfADeath(Records records, WorkerId* dead) {
   for (const FlightRecord& record : records) {
     if (record.error.code() != absl::StatusCode::kUnavailable) continue;
     const absl::Status cause = CauseOf(record.error);
     absl::string_view words = cause.message();
     if (!absl::ConsumePrefix(&words, "worker ")) continue;
     if (!absl::SimpleAtoi(words.substr(0, words.find(' ')), &dead->value)) continue;
-    if (all.Find(*dead) == nullptr) return &record;
+    if (RecordOf(records, *dead) == nullptr) return &record;
   }
   return nullptr;
 }
 
-std::string Missing(std::span<const FlightRecord> records) {
+std::string Missing(Records records) {
   std::vector<std::string> missing;
-  const Records all(records);
   for (int w = 0; w < records[0].workers; ++w) {
-    if (all.Find(WorkerId(w)) == nullptr) missing.push_back(absl::StrCat("worker ", w));
+    if (RecordOf(records, WorkerId(w)) == nullptr) missing.push_back(absl::StrCat("worker ", w));
   }
   if (missing.empty()) return "";
   return absl::StrCat("no record of ", absl::StrJoin(missing, ", "), "\n");
@@ -202,7 +192,6 @@ std::string Missing(std::span<const FlightRecord> records) {
 FlightBlame BlameFlights(std::span<const FlightRecord> written) {
   const Moment moment = LastMoment(written);
   const std::vector<FlightRecord>& records = moment.records;
-  const Records all(records);
   FlightBlame blame;
   std::string& text = blame.text;
   for (const FlightRecord& record : records) {
@@ -224,7 +213,7 @@ FlightBlame BlameFlights(std::span<const FlightRecord> written) {
     longest = std::max(longest, AtOneThing(record));
     if (moment.failed ? !record.now.next.has_value() : !TakesTooLong(record)) continue;
     WorkerId last{0};
-    const BlameChain chain = all.ChainFrom(record, &last);
+    const BlameChain chain = ChainFrom(records, record, &last);
     End& end = ends[last.value];
     ++end.waiters;
     std::string words = chain.Describe();
