@@ -77,17 +77,14 @@ absl::StatusOr<Version> Gate::Ask(RunRequest request) {
   if (!plan.requests || executor_.options().self.value > 0) {
     return FailedPrecondition("requests are for worker 0, in a plan that has them");
   }
-  if (request.evaluates && plan.evaluation.laps == 0) {
-    return absl::FailedPreconditionError(
-        "an evaluation was asked for, but plan.evaluation.laps is 0");
-  }
-  if (request.collects && !plan.collection.on_request) {
-    return absl::FailedPreconditionError(
-        "a collection was asked for, but plan.collection.on_request is false");
-  }
-  if (request.saves && !plan.checkpoint.on_request) {
-    return absl::FailedPreconditionError(
-        "a checkpoint was asked for, but plan.checkpoint.on_request is false");
+  for (const auto& [missing, what] :
+       {std::pair(request.evaluates && plan.evaluation.laps == 0,
+                  "an evaluation was asked for, but plan.evaluation.laps is 0"),
+        std::pair(request.collects && !plan.collection.on_request,
+                  "a collection was asked for, but plan.collection.on_request is false"),
+        std::pair(request.saves && !plan.checkpoint.on_request,
+                  "a checkpoint was asked for, but plan.checkpoint.on_request is false")}) {
+    if (missing) return absl::FailedPreconditionError(what);
   }
   const Plan asked = statistics_.AskedPlan();
   Iteration brought_by(asked.iterations);
