@@ -63,11 +63,6 @@ void AddContribution(const StageLayout& layout, int parameter, const GradientVal
   }
 }
 
-void AddContribution(const StageLayout& layout, int parameter, const float* gradient,
-                     std::byte* sum) {
-  AddContribution(layout, parameter, {.data = gradient}, {}, sum);
-}
-
 void MarkContribution(const StageLayout& layout, int sum_index, std::byte* sum) {
   sum[layout.trailer_offset_bytes + sum_index / 8] |= std::byte{1} << (sum_index % 8);
 }

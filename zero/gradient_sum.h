@@ -34,12 +34,9 @@ struct SumRounding {
 };
 
 // Adds the values for one trainable parameter: copies them if its bit is not set, and sets it. In
-// fp32, to which 16-bit gradients are widened; `rounding` is for sums that are not.
+// fp32, to which 16-bit gradients are widened; `rounding` is for sums that are not fp32.
 void AddContribution(const StageLayout& layout, int parameter, const GradientValues& gradient,
                      const SumRounding& rounding, std::byte* sum);
-// Of fp32, to a sum in fp32.
-void AddContribution(const StageLayout& layout, int parameter, const float* gradient,
-                     std::byte* sum);
 
 // The average that a sum stands for, in the same layout: each value divided once by `divisor`, in
 // fp32, and rounded to nearest where the sum is not; the trailer as it is. What has no contribution

@@ -84,7 +84,7 @@ struct Ours {
         optimizer(options, layout) {
     StartSum(layout, sum.data());
     const std::vector<float> gradient(elements, 1e-3f);
-    AddContribution(layout, 0, gradient.data(), sum.data());
+    AddContribution(layout, 0, {gradient.data()}, {}, sum.data());
   }
   void EachBlock(int threads, const std::function<void(const UpdateBlock&)>& work) {
     const std::vector<UpdateBlock>& blocks = optimizer.blocks();

@@ -42,7 +42,7 @@ class Owner {
 
   void Step(const at::Tensor& gradient) {
     StartSum(layout_, sum_.data());
-    AddContribution(layout_, 0, gradient.const_data_ptr<float>(), sum_.data());
+    AddContribution(layout_, 0, {gradient.const_data_ptr<float>()}, {}, sum_.data());
     optimizer_.Update({.divisor = 1, .theta = theta_.data(), .sum = sum_.data()}, theta_.data());
   }
 

@@ -38,7 +38,7 @@ class OptimizerTest : public testing::Test {
     }
     const int64_t frozen = layout_.parameters[1].offset_bytes / 4;
     for (int i = 0; i < 7; ++i) theta_.as<float>()[frozen + i] = 0.5f + i;
-    AddContribution(layout_, 0, gradient.data(), sum_.data());
+    AddContribution(layout_, 0, {gradient.data()}, {}, sum_.data());
   }
 
   UpdateInput Input(double divisor = 4) const {
@@ -262,7 +262,7 @@ TEST(ParameterGroupsTest, EachParameterIsUpdatedWithItsOwn) {
   const std::vector<float> gradient(40, 0.75f);
   for (int p = 0; p < 2; ++p) {
     std::fill_n(theta.as<float>().begin() + both.parameters[p].offset_bytes / 4, 40, 2.0f);
-    AddContribution(both, p, gradient.data(), sum.data());
+    AddContribution(both, p, {gradient.data()}, {}, sum.data());
   }
   StageOptimizer(options, both).Update({.theta = theta.data(), .sum = sum.data()}, theta.data());
   OptimizerOptions slow{.learning_rate = 0.005};
@@ -272,7 +272,7 @@ TEST(ParameterGroupsTest, EachParameterIsUpdatedWithItsOwn) {
     Buffer value = MakeHeapBuffer(alone.parameter_bytes), its = MakeHeapBuffer(alone.sum_bytes);
     StartSum(alone, its.data());
     std::fill_n(value.as<float>().begin(), 40, 2.0f);
-    AddContribution(alone, 0, gradient.data(), its.data());
+    AddContribution(alone, 0, {gradient.data()}, {}, its.data());
     const OptimizerOptions own = p == 0 ? OptimizerOptions{.learning_rate = 0.01} : slow;
     StageOptimizer(own, alone).Update({.theta = value.data(), .sum = its.data()}, value.data());
     EXPECT_EQ(std::memcmp(value.data(), theta.data() + both.parameters[p].offset_bytes, 160), 0)

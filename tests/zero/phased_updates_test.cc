@@ -39,7 +39,7 @@ struct Stage {
   void Set(int parameter, const std::vector<float>& values, const std::vector<float>& gradient) {
     std::memcpy(theta.data() + layout.parameters[parameter].offset_bytes, values.data(),
                 values.size() * sizeof(float));
-    AddContribution(layout, parameter, gradient.data(), sum.data());
+    AddContribution(layout, parameter, {gradient.data()}, {}, sum.data());
   }
   void Update() { optimizer.Update({.theta = theta.data(), .sum = sum.data()}, theta.data()); }
   std::vector<float> Values(int parameter) const {

@@ -69,13 +69,13 @@ TEST(GradientSumTest, TheFirstContributionIsACopy) {
   StartSum(layout, sum.data());
   EXPECT_FALSE(HasContribution(layout, sum.data(), 0));
   const std::vector<float> gradient(15, -0.0f);
-  AddContribution(layout, 0, gradient.data(), sum.data());
+  AddContribution(layout, 0, {gradient.data()}, {}, sum.data());
   EXPECT_TRUE(HasContribution(layout, sum.data(), 0));
   EXPECT_FALSE(HasContribution(layout, sum.data(), 1));
   // A copy keeps the sign of zero; 0 + -0 would not.
   EXPECT_TRUE(std::signbit(sum.as<float>()[0]));
   const std::vector<float> more(15, 2.5f);
-  AddContribution(layout, 0, more.data(), sum.data());
+  AddContribution(layout, 0, {more.data()}, {}, sum.data());
   EXPECT_EQ(sum.as<float>()[14], 2.5f);
 }
 
@@ -84,7 +84,7 @@ TEST(GradientSumTest, TheAverageIsOneDivision) {
   Buffer sum = MakeHeapBuffer(layout.sum_bytes), average = MakeHeapBuffer(layout.sum_bytes);
   StartSum(layout, sum.data());
   const std::vector<float> gradient(15, 1.0f);
-  AddContribution(layout, 0, gradient.data(), sum.data());
+  AddContribution(layout, 0, {gradient.data()}, {}, sum.data());
   AverageSum(layout, sum.data(), 3, average.data());
   for (int i = 0; i < 15; ++i) EXPECT_EQ(average.as<float>()[i], 1.0f / 3.0f);
   EXPECT_TRUE(HasContribution(layout, average.data(), 0));
@@ -114,7 +114,7 @@ TEST(OptimizerStateTest, IsNamedAsInTorchAndCopied) {
   Buffer sum = MakeHeapBuffer(stage.sum_bytes), theta = MakeHeapBuffer(stage.parameter_bytes);
   StartSum(stage, sum.data());
   const std::vector<float> gradient(15, 2.0f);
-  AddContribution(stage, 0, gradient.data(), sum.data());
+  AddContribution(stage, 0, {gradient.data()}, {}, sum.data());
   const UpdateInput input{.theta = theta.data(), .sum = sum.data()};
   for (int i = 0; i < 2; ++i) optimizer.Update(input, theta.data());
   const StateLayout layout = StateLayout::Make(sgd, stage);

@@ -149,7 +149,7 @@ absl::Status ShardedOptimizer::AddGradients(std::span<const float* const> gradie
       const FlatShards::Place place = shards_->places[i];
       const bool adds = place.shard == shard && gradients[i] != nullptr &&
                         layout.parameters[place.parameter].trainable;
-      if (adds) AddContribution(layout, place.parameter, gradients[i], sum);
+      if (adds) AddContribution(layout, place.parameter, {gradients[i]}, {}, sum);
     }
     RZ_RETURN_IF_ERROR(ring_->PassSum(shard, turn));
   }
