@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <list>
 #include <map>
-#include <string>
 #include <vector>
 
 #include "offload/io_engine.h"

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <condition_variable>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"

@@ -6,10 +6,8 @@
 
 #include <cerrno>
 #include <thread>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "base/files.h"
 #include "base/status.h"

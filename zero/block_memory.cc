@@ -1,13 +1,10 @@
 // Memory by the names of blocks.
 #include "zero/block_memory.h"
 
-#include <algorithm>
 #include <iterator>
-#include <utility>
 #include <vector>
 
 #include "base/check.h"
-#include "base/status.h"
 #include "zero/transport_needs.h"
 
 namespace ringzero {

@@ -2,7 +2,6 @@
 // begins with, and how its run ends.
 #include "zero/engine.h"
 
-#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -18,10 +18,8 @@
 #ifndef RINGZERO_ZERO_ENGINE_H_
 #define RINGZERO_ZERO_ENGINE_H_
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "base/philox.h"
-#include "zero/optimizer/kernels.h"
 
 namespace ringzero {
 namespace {

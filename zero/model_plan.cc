@@ -6,11 +6,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "sharding/check/verify.h"
 #include "sharding/rules/partition.h"
 #include "sharding/study/simulate.h"
-#include "zero/optimizer/optimizer.h"
-#include "zero/rule_choice.h"
 
 namespace ringzero {
 namespace {

@@ -2,7 +2,6 @@
 #include "zero/rule_choice.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -3,17 +3,12 @@
 #include "zero/config/config.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <cstdint>
 #include <functional>
 #include <limits>
-#include <optional>
 #include <set>
-#include <string>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

@@ -5,7 +5,6 @@
 #include "zero/config/resolve.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/escaping.h"
@@ -13,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
-#include "base/status.h"
 #include "base/texts.h"
 #include "zero/config/keys.h"
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <new>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"

@@ -1,7 +1,6 @@
 // What goes into a message, and where what comes in one goes.
 #include "zero/engine/messages.h"
 
-#include <span>
 #include <utility>
 
 #include "base/check.h"

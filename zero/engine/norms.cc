@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <span>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"

@@ -5,8 +5,6 @@
 #include <cstring>
 #include <memory>
 #include <span>
-#include <utility>
-#include <vector>
 
 #include "base/status.h"
 

@@ -2,7 +2,6 @@
 #include "zero/engine/sums.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <utility>

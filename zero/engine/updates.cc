@@ -3,9 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
 #include <span>
-#include <utility>
 
 #include "base/status.h"
 #include "sharding/label.h"
@@ -15,7 +13,6 @@
 #include "zero/engine_options.h"
 #include "zero/gradient_sum.h"
 #include "zero/optimizer/kernels.h"
-#include "zero/optimizer/optimizer.h"
 #include "zero/worker_pool.h"
 
 namespace ringzero {

@@ -3,14 +3,12 @@
 
 #include <chrono>
 #include <memory>
-#include <optional>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "zero/flight/blame.h"
 #include "zero/message_key.h"
 
 namespace ringzero {

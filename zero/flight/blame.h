@@ -13,7 +13,6 @@
 #define RINGZERO_ZERO_FLIGHT_BLAME_H_
 
 #include <chrono>
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,7 +20,6 @@
 #include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "p2p/transport.h"
-#include "sharding/op.h"
 
 namespace ringzero {
 

@@ -15,7 +15,6 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "base/files.h"
 #include "base/status.h"
 #include "base/texts.h"

@@ -8,7 +8,6 @@
 #include <numeric>
 #include <optional>
 #include <set>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
