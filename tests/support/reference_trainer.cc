@@ -21,7 +21,6 @@
 #include "integrations/torch/layer.h"
 #include "integrations/torch/layer_parts.h"
 #include "sharding/rules/schedule.h"
-#include "zero/gradient_norm.h"
 #include "zero/gradient_sum.h"
 #include "zero/optimizer/optimizer.h"
 #include "zero/precision.h"

@@ -10,7 +10,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/zero/expect_toy_bits.h"
 #include "tests/zero/toy_ring.h"
-#include "zero/gradient_norm.h"
+#include "zero/gradient_sum.h"
 
 namespace ringzero {
 namespace {

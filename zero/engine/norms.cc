@@ -16,7 +16,7 @@
 #include "sharding/rules/schedule.h"
 #include "zero/engine/updates.h"
 #include "zero/flight/blame.h"
-#include "zero/gradient_norm.h"
+#include "zero/gradient_sum.h"
 
 namespace ringzero {
 namespace {

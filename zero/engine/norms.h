@@ -31,7 +31,7 @@ class OwnedStages;
 // What an update needs to know besides its sum.
 struct UpdateTerms {
   double loss_scale = 1;
-  float clip = 1;      // of the gradient's norm (gradient_norm.h)
+  float clip = 1;      // of the gradient's norm (gradient_sum.h)
   int64_t number = 0;  // updates made before: what the rate depends on
   // Nothing is updated: θ_{t+1} is θ_t, and the optimizer's state stays (no count either).
   bool skipped = false;

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "zero/gradient_norm.h"
 #include "zero/gradient_sum.h"
 #include "zero/optimizer/kernels.h"
 

@@ -35,7 +35,7 @@ struct UpdateInput {
   int64_t iteration = 0;  // from 0: what the rate depends on
   double divisor = 1;  // N·K, or what an incomplete batch has instead (sharding/rules/schedule.h)
   double loss_scale = 1;
-  float clip = 1;  // of the gradient's norm (gradient_norm.h)
+  float clip = 1;  // of the gradient's norm (gradient_sum.h)
   // As if no parameter had a gradient: θ_{t+1} is θ_t, and the state stays. The sum is not read.
   bool skipped = false;
   const std::byte* theta = nullptr;  // θ_t, in the stage's layout of masters

@@ -9,7 +9,6 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "p2p/local_transport.h"
-#include "zero/gradient_norm.h"
 #include "zero/gradient_sum.h"
 #include "zero/optimizer/optimizer_options.h"
 
