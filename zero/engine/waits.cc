@@ -21,6 +21,16 @@ constexpr std::chrono::seconds kAnswerLimit(1);
 
 std::string Quoted(const Op& op) { return absl::StrCat("\"", ToString(op), "\""); }
 
+// A lock that is held for so long belongs to a thread that hangs: then the events alone must do.
+constexpr int kLockTries = 200;
+constexpr std::chrono::milliseconds kLockPause(5);
+constexpr int kClockQuestions = 8;
+
+int64_t Nanoseconds(Clock::time_point time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+}
+int64_t SteadyNanoseconds() { return Nanoseconds(Clock::now()); }
+
 }  // namespace
 
 std::string Waits::ComputingThread() const {
@@ -139,20 +149,6 @@ absl::Status Waits::Blame(Executor::Lock& lock, const std::string& waited, Blame
   return absl::DeadlineExceededError(chain.Describe());
 }
 
-namespace {
-
-// A lock that is held for so long belongs to a thread that hangs: then the events alone must do.
-constexpr int kLockTries = 200;
-constexpr std::chrono::milliseconds kLockPause(5);
-constexpr int kClockQuestions = 8;
-
-int64_t Nanoseconds(std::chrono::steady_clock::time_point time) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
-}
-int64_t SteadyNanoseconds() { return Nanoseconds(std::chrono::steady_clock::now()); }
-
-}  // namespace
-
 std::string EngineFlight::AnswerClock() { return absl::StrCat(SteadyNanoseconds()); }
 
 void EngineFlight::MeasureClock() {
@@ -194,8 +190,7 @@ void EngineFlight::DescribeWaits(FlightRecord& record) const {
   record.offset = clock_offset_;
   record.now = waits_.WhatItDoes();
   if (record.now.next.has_value() && absl::StartsWith(record.now.says, "waits ")) {
-    const auto waited = std::chrono::steady_clock::now() - computing.since;
-    record.now.says = absl::StrCat("has waited ", SecondsText(waited), " ",
+    record.now.says = absl::StrCat("has waited ", SecondsText(Clock::now() - computing.since), " ",
                                    record.now.says.substr(sizeof("waits ") - 1));
   }
   const int64_t first = program.FirstUndone();
