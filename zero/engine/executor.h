@@ -49,9 +49,6 @@ struct OpState {
 
 // Which operations of the program are done, which may start, and what each one holds.
 //
-//   RZ_RETURN_IF_ERROR(state.Append(program.ops));   // returns what may start at once
-//   std::vector<int64_t> ready = state.Complete(op);  // what may start now
-//
 // Operations are named by their number since the start (sharding/program/link.h). Finished ones at the
 // front are forgotten. Not thread-safe: the engine guards it with its mutex. It decides nothing.
 //

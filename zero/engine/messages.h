@@ -1,11 +1,5 @@
 // Messages: sends and receives of the program, over the transport; and where copies of parameters
-// are.
-//
-//   RZ_ASSIGN_OR_RETURN(const bool done, messages.Receive(receive));   // posts its block
-//   RZ_ASSIGN_OR_RETURN(const bool done, messages.Send(send));
-//   std::vector<StageCopy> copies = messages.CopiesOf(linked);
-//
-// With the executor's lock held.
+// are. With the executor's lock held.
 #ifndef RINGZERO_ZERO_ENGINE_MESSAGES_H_
 #define RINGZERO_ZERO_ENGINE_MESSAGES_H_
 

@@ -1,11 +1,6 @@
 // Norms: squares of complete sums, their norm on its way, and what follows from it: clipping, the
-// loss scale, and updates that are skipped.
-//
-//   norms.StartSquares(op);                          // on the pool; may move the sum to its T
-//   RZ_RETURN_IF_ERROR(norms.Fold(op));              // the norm of an iteration
-//   UpdateTerms terms = norms.TermsOf(update);       // what its update needs to know
-//
-// With the executor's lock held, unless a method says otherwise.
+// loss scale, and updates that are skipped. With the executor's lock held, unless a method says
+// otherwise.
 #ifndef RINGZERO_ZERO_ENGINE_NORMS_H_
 #define RINGZERO_ZERO_ENGINE_NORMS_H_
 
@@ -42,6 +37,7 @@ class Norms {
   // All must outlive this.
   Norms(Executor& executor, BlockMemory& blocks, Sums& sums, const OwnedStages& owned);
 
+  // On the pool; may move the sum to its T.
   void StartSquares(int64_t op);
   // The squares of all stages of an iteration. An error ends the run: the loss scale cannot get smaller.
   absl::Status Fold(const Instruction& op);

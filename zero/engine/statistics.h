@@ -1,9 +1,6 @@
 // Statistics: running statistics on their way around the ring, those of a version that is evaluated
 // or collected, and the losses and metrics of micro-batches on theirs.
 //
-//   statistics.KeepBatch(forward, batch);     // then Apply folds it into the running ones
-//   statistics.KeepMetrics(end, {loss, …});   // then Fold adds them to the iteration's
-//
 // With the executor's lock held.
 #ifndef RINGZERO_ZERO_ENGINE_STATISTICS_H_
 #define RINGZERO_ZERO_ENGINE_STATISTICS_H_
@@ -31,7 +28,7 @@ class Statistics {
 
   // At worker 0: the first running statistics.
   absl::Status Initialize();
-  // What a forward has left; a missing micro-batch leaves nothing.
+  // What a forward has left, for Apply; a missing micro-batch leaves nothing.
   void KeepBatch(const Op& forward, Buffer batch) { batches_[PlaceOf(forward)] = std::move(batch); }
   void StartApply(int64_t op);
   void StartSnapshot(int64_t op);
@@ -39,7 +36,7 @@ class Statistics {
   // empty: there are none.
   SharedBuffer SnapshotOf(const Instruction& op) const;
 
-  // What an End has left; with what worker 0 asks for.
+  // What an End has left, for Fold; with what worker 0 asks for.
   void KeepMetrics(const Op& end, std::vector<double> metrics);
   void StartFold(int64_t op);
   void StartReport(int64_t op);

@@ -1,10 +1,4 @@
 // Sums: gradients of this worker, and the travelling sums that they are added to.
-//
-//   if (sums.Missing(backward) == kNoOp) …                    // the memory of the sum that it begins
-//   std::byte* open = sums.Open(backward);                    // products may go there at once
-//   sums.Keep(backward, gradient);                            // what is left for the add
-//   sums.StartAdd(add);
-//
 // With the executor's lock held, unless a method says otherwise.
 #ifndef RINGZERO_ZERO_ENGINE_SUMS_H_
 #define RINGZERO_ZERO_ENGINE_SUMS_H_

@@ -1,8 +1,4 @@
 // Updates: the owner's updates, and what is kept of them for a collection, on the pool.
-//
-//   updates.Start(op);         // waits until nobody holds what it overwrites
-//   updates.StartKeep(keep);
-//
 // With the executor's lock held.
 #ifndef RINGZERO_ZERO_ENGINE_UPDATES_H_
 #define RINGZERO_ZERO_ENGINE_UPDATES_H_
@@ -47,12 +43,8 @@ class PendingUpdate {
   std::optional<double> squares_;  // of the undivided sum, so far
 };
 
-// Updates of the stages that this worker owns (in stage 0 of ZeRO: of all, its own
-// replica). The blocks that an update reads and writes are those that its operation names.
-//
-//   std::unique_ptr<PendingUpdate> update = owned.BeginUpdate(op, terms, sum);
-//   while (update->Step()) {}
-//   owned.EndUpdate(*update, op);                      // the next version is there
+// Updates of the stages that this worker owns (in stage 0 of ZeRO: of all, its own replica). The
+// blocks that an update reads and writes are those that its operation names.
 //
 // cdp rules: θ_{t+1} is written over θ_{t-1}; dp: over θ_t, in place; so too with predictions, and
 // that of θ_{t+2} over that of θ_t. θ_{-1} is θ_0, and the predictions of θ_0 and θ_1 are equal to
