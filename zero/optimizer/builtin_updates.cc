@@ -47,6 +47,12 @@ class PassUpdate final : public ElementwiseUpdate {
   const StepOf step_of_;
 };
 
+template <class Options, class StepOf>
+std::shared_ptr<const PassUpdate> ByPass(std::vector<UpdateState> states, const Options& options,
+                                         StepOf step_of) {
+  return std::make_shared<PassUpdate>(std::move(states), std::bind_front(step_of, options));
+}
+
 SgdStep SgdStepOf(const SgdOptions& options, const UpdateMoment& moment) {
   return {.divisor = moment.divides_by(),
           .clip = moment.clip,
@@ -60,9 +66,10 @@ SgdStep SgdStepOf(const SgdOptions& options, const UpdateMoment& moment) {
 }
 
 enum class Decay { kDecoupled, kInGradient };
-AdamStep AdamStepOf(const AdamWOptions& options, Decay decay, const UpdateMoment& moment) {
+template <Decay kDecay>
+AdamStep AdamStepOf(const AdamWOptions& options, const UpdateMoment& moment) {
   const UpdateRate::Betas betas = BetasOf(moment, options);
-  const bool decoupled = decay == Decay::kDecoupled;
+  constexpr bool decoupled = kDecay == Decay::kDecoupled;
   return {.divisor = moment.divides_by(),
           .clip = moment.clip,
           .keep = decoupled ? float(1 - moment.rate * options.weight_decay) : 1,
@@ -368,32 +375,18 @@ class MuonUpdate final : public ParameterUpdate {
 std::shared_ptr<const ParameterUpdate> MakeUpdate(const OptimizerOptions& options,
                                                   const ParameterSpec& parameter) {
   using Type = OptimizerOptions::Type;
-  const auto by_pass = [](std::vector<UpdateState> states, PassUpdate::StepOf step_of) {
-    return std::make_shared<PassUpdate>(std::move(states), std::move(step_of));
-  };
+  const std::vector<UpdateState> adam = {{"exp_avg"}, {"exp_avg_sq"}};
   switch (options.type) {
     case Type::kSgd:
-      return by_pass(
-          options.sgd.momentum != 0 ? std::vector<UpdateState>{{"momentum_buffer"}}
-                                    : std::vector<UpdateState>(),
-          [sgd = options.sgd](const UpdateMoment& moment) { return SgdStepOf(sgd, moment); });
-    case Type::kAdamW:
-    case Type::kAdam: {
-      const Decay decay = options.type == Type::kAdam ? Decay::kInGradient : Decay::kDecoupled;
-      return by_pass({{"exp_avg"}, {"exp_avg_sq"}},
-                     [adam = options.adamw, decay](const UpdateMoment& moment) {
-                       return AdamStepOf(adam, decay, moment);
-                     });
-    }
-    case Type::kLion:
-      return by_pass({{"exp_avg"}}, [lion = options.lion](const UpdateMoment& moment) {
-        return LionStepOf(lion, moment);
-      });
+      return ByPass(options.sgd.momentum != 0 ? std::vector<UpdateState>{{"momentum_buffer"}}
+                                              : std::vector<UpdateState>(),
+                    options.sgd, SgdStepOf);
+    case Type::kAdamW: return ByPass(adam, options.adamw, AdamStepOf<Decay::kDecoupled>);
+    case Type::kAdam: return ByPass(adam, options.adamw, AdamStepOf<Decay::kInGradient>);
+    case Type::kLion: return ByPass({{"exp_avg"}}, options.lion, LionStepOf);
     case Type::kAdagrad:
-      return by_pass({{"sum", float(options.adagrad.initial_accumulator)}},
-                     [adagrad = options.adagrad](const UpdateMoment& moment) {
-                       return AdagradStepOf(adagrad, moment);
-                     });
+      return ByPass({{"sum", float(options.adagrad.initial_accumulator)}}, options.adagrad,
+                    AdagradStepOf);
     case Type::kCustom: return options.custom;
     case Type::kLamb: return std::make_shared<LambUpdate>(options.lamb);
     case Type::kMuon: return std::make_shared<MuonUpdate>(options.muon, parameter);
