@@ -173,7 +173,13 @@ class Executor {
   // Any thread, with or without the lock:
   // `work`, counted for `op` if costs are.
   template <typename Work>
-  auto Costed(const Op& op, int count, const Work& work);
+  auto Costed(const Op& op, int count, const Work& work) {
+    if (options_.costs == nullptr) return work();
+    const int64_t begin = ThreadNanoseconds();
+    auto result = work();
+    options_.costs->Count(op, ThreadNanoseconds() - begin, count);
+    return result;
+  }
   const EngineOptions& options() const { return options_; }
   const Plan& plan() const { return options_.plan; }
   Transport* transport() const { return options_.transport.get(); }
@@ -199,15 +205,6 @@ class Executor {
   std::deque<int64_t> part_ends_;
   std::unique_ptr<WorkerPool> pool_;  // last: its thread uses all of the above
 };
-
-template <typename Work>
-auto Executor::Costed(const Op& op, int count, const Work& work) {
-  if (options_.costs == nullptr) return work();
-  const int64_t begin = ThreadNanoseconds();
-  auto result = work();
-  options_.costs->Count(op, ThreadNanoseconds() - begin, count);
-  return result;
-}
 
 }  // namespace ringzero
 
