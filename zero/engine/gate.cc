@@ -39,7 +39,7 @@ absl::StatusOr<LapTask> Gate::NextLap() {
   LapTask task;
   if (is_over()) return task;
   const Plan& plan = executor_.plan();
-  const Op& op = executor_.OpOf(executor_.guarded().computing.next.front());
+  const Op& op = executor_.OpOf(front());
   task.iteration = op.iteration;
   task.lap = op.lap == kNoLap ? Lap(0) : op.lap;
   task.micro_batch = MicroBatchOf(plan, executor_.options().self, task.lap);
@@ -89,7 +89,7 @@ absl::StatusOr<Version> Gate::Ask(RunRequest request) {
   const Plan asked = statistics_.AskedPlan();
   Iteration brought_by(asked.iterations);
   if (!is_over()) {
-    const Op& next = executor_.OpOf(executor_.guarded().computing.next.front());
+    const Op& next = executor_.OpOf(front());
     const bool in_first_lap =
         next.copy == Copy::kNone && next.lap == Lap(0) && next.kind != OpKind::kEvaluate;
     brought_by = Iteration(next.iteration.value + (in_first_lap ? 0 : 1));
@@ -115,9 +115,8 @@ absl::StatusOr<int64_t> Gate::Expect(Lock& lock, OpKind kind, StageId stage) {
   if (is_over()) {
     return FailedPrecondition("\"", ToString(found), "\" was called, but the program is over");
   }
-  const int64_t front = executor_.guarded().computing.next.front();
-  const Op& expected = executor_.OpOf(front);
-  if (expected.kind == kind && expected.stage == stage) return front;
+  const Op& expected = executor_.OpOf(front());
+  if (expected.kind == kind && expected.stage == stage) return front();
   const bool has_stage = expected.stage != kNoStage;
   const std::string name =
       has_stage ? absl::StrCat(" (", executor_.plan().stage(expected.stage).name, ")") : "";
@@ -129,8 +128,7 @@ absl::StatusOr<int64_t> Gate::Expect(Lock& lock, OpKind kind, StageId stage) {
 void Gate::NoteBegin() {
   ComputingSide& computing = executor_.guarded().computing;
   computing.begun = true;
-  executor_.recorder().Record(Writer::kComputing,
-                              {EventKind::kBegin, executor_.OpOf(computing.next.front())});
+  executor_.recorder().Record(Writer::kComputing, {EventKind::kBegin, executor_.OpOf(front())});
   computing.since = Clock::now();
 }
 
@@ -189,7 +187,7 @@ absl::Status Gate::End(OpKind kind, StageId stage, const std::function<void(int6
 Op Gate::Next() const {
   const Lock lock = executor_.Hold();
   if (is_over()) return Op();
-  return executor_.OpOf(executor_.guarded().computing.next.front());
+  return executor_.OpOf(front());
 }
 
 absl::Status Gate::EndForward(StageId stage, Buffer statistics) {
@@ -210,10 +208,9 @@ std::byte* Gate::OpenSum(StageId stage) {
   const Lock lock = executor_.Hold();
   if (!executor_.guarded().error.ok() || !executor_.guarded().computing.begun || is_over())
     return nullptr;
-  const int64_t front = executor_.guarded().computing.next.front();
-  const Op& backward = executor_.OpOf(front);
+  const Op& backward = executor_.OpOf(front());
   if (backward.kind != OpKind::kBackward || backward.stage != stage) return nullptr;
-  return sums_.Open(front);
+  return sums_.Open(front());
 }
 
 absl::Status Gate::EndBackward(StageId stage, StageGradient gradient) {
@@ -266,8 +263,7 @@ absl::Status Gate::SkipMicroBatch(const std::vector<double>& metrics) {
 
 absl::StatusOr<CollectedPart> Gate::Collect() {
   Lock lock = executor_.Hold();
-  const StageId stage =
-      is_over() ? kNoStage : executor_.OpOf(executor_.guarded().computing.next.front()).stage;
+  const StageId stage = is_over() ? kNoStage : executor_.OpOf(front()).stage;
   RZ_ASSIGN_OR_RETURN(const int64_t number, Expect(lock, OpKind::kCollect, stage));
   RZ_RETURN_IF_ERROR(WaitUntilReady(lock, number));
   RZ_RETURN_IF_ERROR(CheckReads(number));

@@ -63,6 +63,7 @@ class Gate {
   double* WaitCounter(int64_t op);
   void NoteBegin();
   bool is_over() const { return executor_.guarded().computing.next.empty(); }
+  int64_t front() const { return executor_.guarded().computing.next.front(); }
 
   // The next operation, or Op() if the program is over; it takes the lock.
   Op Next() const;
