@@ -557,6 +557,65 @@ absl::Status FirstOf(absl::string_view line, size_t count) {
   return InvalidArgument(line, more);
 }
 
+// How many updates the rate takes to its height.
+int64_t WarmupOf(const RateCurve& curve) {
+  using Type = RateCurve::Type;
+  switch (curve.type) {
+    case Type::kWarmup:
+    case Type::kWarmupDecay:
+    case Type::kWarmupCosine: return curve.warmup.updates;
+    case Type::kOneCycle: return static_cast<int64_t>(curve.one_cycle.first_updates);
+    case Type::kPhases: return curve.phases.warmup_updates;
+    case Type::kConstant:
+    case Type::kRangeTest: return 0;
+  }
+  return 0;
+}
+
+// For which optimizers predictions are chosen (decision 51).
+bool Predicts(const OptimizerOptions& optimizer) {
+  using Type = OptimizerOptions::Type;
+  const bool heavy_ball =
+      optimizer.sgd.momentum > 0 && optimizer.sgd.nesterov == SgdOptions::Nesterov::kOff;
+  return optimizer.type == Type::kAdamW || optimizer.type == Type::kMuon ||
+         (optimizer.type == Type::kSgd && heavy_ball);
+}
+
+// What a cyclic rule comes with, where the configuration does not say it.
+void ChooseForRule(const Config& config, RunLength& length) {
+  const CyclicConfig& cyclic = config.cyclic;
+  if (cyclic.rule == Rule::kDp || !cyclic.exchange) return;
+  const int64_t wanted = std::max<int64_t>(WarmupOf(config.optimizer.curve), 300);
+  const int64_t most = int64_t{length.iterations} * 3 / 10;
+  length.warmup_updates = static_cast<int>(
+      std::min<int64_t>(length.iterations, cyclic.warmup_updates.value_or(std::min(wanted, most))));
+  length.predict = cyclic.predict.value_or(Predicts(config.optimizer));
+  const std::string why = cyclic.warmup_updates.has_value() ? "as configured"
+                          : wanted > most                   ? "30 % of the run"
+                          : wanted > 300                    ? "the rate's warm-up"
+                                                            : "the least that is chosen";
+  const std::string predicts =
+      length.predict ? absl::StrFormat("predicted, factor %g", PredictionFactor(config.optimizer))
+                     : "read as it is";
+  length.rule_choice =
+      absl::StrFormat("the first %d of %d updates are of dp (%s); what is stale is %s (%s)",
+                      length.warmup_updates, length.iterations, why, predicts,
+                      cyclic.predict.has_value() ? "as configured" : "chosen by the optimizer");
+}
+
+absl::StatusOr<RuleQuestion> QuestionOf(const Config& config) {
+  absl::StatusOr<std::vector<StudiedRule>> studied = ReadStudiedRules(config.cyclic.efficiency);
+  if (!studied.ok()) return config.Error("cyclic.efficiency", studied.status().message());
+  const ResolvedKeys& keys = config.keys;
+  // What the file calls Adam is most often AdamW (FillOptimizer).
+  const bool adamw = config.optimizer.type == OptimizerOptions::Type::kAdamW;
+  return RuleQuestion{.family = keys.Has("model.type") ? keys.String("model.type") : "custom",
+                      .optimizer = adamw ? "AdamW" : keys.String("optimizer.type"),
+                      .batch = config.batch.train_batch,
+                      .studied = *std::move(studied),
+                      .links = LinkOf(config.cyclic)};
+}
+
 }  // namespace
 
 Verdict CheckedConfig::verdict() const {
@@ -629,69 +688,6 @@ TransportChoice ChoiceOf(CyclicConfig::Transport transport) {
   }
   return TransportChoice::kAuto;
 }
-
-namespace {
-
-// How many updates the rate takes to its height.
-int64_t WarmupOf(const RateCurve& curve) {
-  using Type = RateCurve::Type;
-  switch (curve.type) {
-    case Type::kWarmup:
-    case Type::kWarmupDecay:
-    case Type::kWarmupCosine: return curve.warmup.updates;
-    case Type::kOneCycle: return static_cast<int64_t>(curve.one_cycle.first_updates);
-    case Type::kPhases: return curve.phases.warmup_updates;
-    case Type::kConstant:
-    case Type::kRangeTest: return 0;
-  }
-  return 0;
-}
-
-// For which optimizers predictions are chosen (decision 51).
-bool Predicts(const OptimizerOptions& optimizer) {
-  using Type = OptimizerOptions::Type;
-  const bool heavy_ball =
-      optimizer.sgd.momentum > 0 && optimizer.sgd.nesterov == SgdOptions::Nesterov::kOff;
-  return optimizer.type == Type::kAdamW || optimizer.type == Type::kMuon ||
-         (optimizer.type == Type::kSgd && heavy_ball);
-}
-
-// What a cyclic rule comes with, where the configuration does not say it.
-void ChooseForRule(const Config& config, RunLength& length) {
-  const CyclicConfig& cyclic = config.cyclic;
-  if (cyclic.rule == Rule::kDp || !cyclic.exchange) return;
-  const int64_t wanted = std::max<int64_t>(WarmupOf(config.optimizer.curve), 300);
-  const int64_t most = int64_t{length.iterations} * 3 / 10;
-  length.warmup_updates = static_cast<int>(
-      std::min<int64_t>(length.iterations, cyclic.warmup_updates.value_or(std::min(wanted, most))));
-  length.predict = cyclic.predict.value_or(Predicts(config.optimizer));
-  const std::string why = cyclic.warmup_updates.has_value() ? "as configured"
-                          : wanted > most                   ? "30 % of the run"
-                          : wanted > 300                    ? "the rate's warm-up"
-                                                            : "the least that is chosen";
-  const std::string predicts =
-      length.predict ? absl::StrFormat("predicted, factor %g", PredictionFactor(config.optimizer))
-                     : "read as it is";
-  length.rule_choice =
-      absl::StrFormat("the first %d of %d updates are of dp (%s); what is stale is %s (%s)",
-                      length.warmup_updates, length.iterations, why, predicts,
-                      cyclic.predict.has_value() ? "as configured" : "chosen by the optimizer");
-}
-
-absl::StatusOr<RuleQuestion> QuestionOf(const Config& config) {
-  absl::StatusOr<std::vector<StudiedRule>> studied = ReadStudiedRules(config.cyclic.efficiency);
-  if (!studied.ok()) return config.Error("cyclic.efficiency", studied.status().message());
-  const ResolvedKeys& keys = config.keys;
-  // What the file calls Adam is most often AdamW (FillOptimizer).
-  const bool adamw = config.optimizer.type == OptimizerOptions::Type::kAdamW;
-  return RuleQuestion{.family = keys.Has("model.type") ? keys.String("model.type") : "custom",
-                      .optimizer = adamw ? "AdamW" : keys.String("optimizer.type"),
-                      .batch = config.batch.train_batch,
-                      .studied = *std::move(studied),
-                      .links = LinkOf(config.cyclic)};
-}
-
-}  // namespace
 
 LinkTicks LinkOf(const CyclicConfig& cyclic) {
   const auto& [latency, bandwidth] = std::pair(cyclic.link_seconds, cyclic.link_bandwidth);
