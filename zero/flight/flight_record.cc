@@ -44,11 +44,6 @@ std::string OneLine(absl::string_view text) {
 
 bool IsTime(int64_t time) { return time >= -kMaxTime && time <= kMaxTime; }
 
-std::string KeyText(const Undelivered& message) {
-  return absl::StrCat(message.to.value, " ", static_cast<int>(message.key.kind), ".",
-                      message.key.tag);
-}
-
 // Reads the lines of a head; the first that is wrong is the error.
 class HeadReader {
  public:
@@ -75,10 +70,7 @@ class HeadReader {
     return InvalidArgument("\"", key, "\" is no line of a flight record");
   }
 
-  absl::Status Finish() const {
-    if (!has_worker_) return absl::InvalidArgumentError("it does not say whose it is");
-    return absl::OkStatus();
-  }
+  bool has_worker() const { return has_worker_; }
 
  private:
   template <typename T>
@@ -151,9 +143,7 @@ class HeadReader {
     const std::vector<absl::string_view> parts = absl::StrSplit(value, absl::ByAnyChar(" ."));
     Undelivered message;
     int kind = 0;
-    if (parts.size() != 3) {
-      return InvalidArgument("\"", value, "\" is no message");
-    }
+    if (parts.size() != 3) return InvalidArgument("\"", value, "\" is no message");
     RZ_RETURN_IF_ERROR(Number(parts[0], message.to.value));
     RZ_RETURN_IF_ERROR(Number(parts[1], kind));
     RZ_RETURN_IF_ERROR(Number(parts[2], message.key.tag));
@@ -243,7 +233,8 @@ std::string FlightHead(const FlightRecord& record) {
                       "\n");
     }
     for (const Undelivered& message : record.undelivered) {
-      absl::StrAppend(&text, "undelivered ", KeyText(message), "\n");
+      absl::StrAppend(&text, "undelivered ", message.to.value, " ",
+                      static_cast<int>(message.key.kind), ".", message.key.tag, "\n");
     }
   }
   return absl::StrCat(text, kEvents, "\n");
@@ -273,7 +264,7 @@ absl::StatusOr<FlightRecord> ParseFlight(const std::string& text) {
                              "\"");
     }
     if (words == kEvents) {
-      RZ_RETURN_IF_ERROR(head.Finish());
+      if (!head.has_worker()) return absl::InvalidArgumentError("it does not say whose it is");
       RZ_RETURN_IF_ERROR(ReadEvents(rest, record.events));
       return record;
     }
