@@ -136,9 +136,7 @@ absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const Plan
   }
   RZ_RETURN_IF_ERROR(CheckPrecision(request.precision));
   std::vector<LayerInfo> infos;
-  for (const LayerDescription& layer : model.layers) {
-    infos.push_back(InfoOf(layer, request));
-  }
+  for (const LayerDescription& layer : model.layers) infos.push_back(InfoOf(layer, request));
   PartitionOptions options{
       .balance = request.balance == PlanRequest::Balance::kCost ? Balance::kCost : Balance::kBytes,
       .stages = request.stages};
@@ -157,15 +155,14 @@ absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const Plan
   const bool collects = request.collection.any() && !request.collection.parameters_only;
   RZ_ASSIGN_OR_RETURN(plan.stages, PartitionLayers(infos, options));
   for (StagePlan& stage : plan.stages) {
-    planned.layouts.push_back(LayoutOf(model, stage, request.precision));
-    stage.parameter_bytes = planned.layouts.back().parameter_bytes;
-    stage.master_bytes = planned.layouts.back().master_bytes;
-    stage.sum_bytes = planned.layouts.back().sum_bytes;
-    stage.buffer_bytes = planned.layouts.back().statistics_bytes;
-    stage.trained_parameters = planned.layouts.back().trainable_count;
-    if (collects) {
-      stage.state_bytes = StateLayout::Make(request.optimizer, planned.layouts.back()).bytes;
-    }
+    const StageLayout& layout =
+        planned.layouts.emplace_back(LayoutOf(model, stage, request.precision));
+    stage.parameter_bytes = layout.parameter_bytes;
+    stage.master_bytes = layout.master_bytes;
+    stage.sum_bytes = layout.sum_bytes;
+    stage.buffer_bytes = layout.statistics_bytes;
+    stage.trained_parameters = layout.trainable_count;
+    if (collects) stage.state_bytes = StateLayout::Make(request.optimizer, layout).bytes;
   }
   ExtendBackward(plan.stages);
   AssignOwners(plan);

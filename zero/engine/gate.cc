@@ -16,11 +16,8 @@ using Clock = std::chrono::steady_clock;
 namespace {
 
 CollectedPart::Kind PartOf(Copy copy) {
-  switch (copy) {
-    case Copy::kGradient: return CollectedPart::Kind::kGradient;
-    case Copy::kState: return CollectedPart::Kind::kState;
-    default: return CollectedPart::Kind::kParameters;
-  }
+  if (copy == Copy::kGradient) return CollectedPart::Kind::kGradient;
+  return copy == Copy::kState ? CollectedPart::Kind::kState : CollectedPart::Kind::kParameters;
 }
 
 // Whether the operation's micro-batch has no samples. True of computing in training laps only.

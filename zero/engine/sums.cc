@@ -16,13 +16,10 @@
 namespace ringzero {
 namespace {
 
-int MicroBatchOf(const EngineOptions& options, const Op& op) {
-  return ringzero::MicroBatchOf(options.plan, options.self, op.lap);
-}
-
 // What the gradients of the operation's micro-batch are multiplied by.
 float WeightOfMicroBatch(const EngineOptions& options, const Op& op) {
-  return static_cast<float>(WeightOf(options.plan, op.iteration, MicroBatchOf(options, op)));
+  const int micro_batch = MicroBatchOf(options.plan, options.self, op.lap);
+  return static_cast<float>(WeightOf(options.plan, op.iteration, micro_batch));
 }
 
 struct Weighing {
@@ -158,7 +155,7 @@ void Sums::StartAdd(int64_t number) {
         const StageLayout& layout = executor_.options().layouts[op.stage.value];
         const SumRounding rounding{.seed = options.seed,
                                    .iteration = op.iteration.value,
-                                   .micro_batch = MicroBatchOf(options, op)};
+                                   .micro_batch = MicroBatchOf(options.plan, options.self, op.lap)};
         const int t = op.iteration.value, m = rounding.micro_batch;
         RZ_RETURN_IF_ERROR(Annotate(stamp.Check(StampOfSum(options.plan, t, m)), "its sum"));
         stamp.Set(Stamp::kBeingWritten);
