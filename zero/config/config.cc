@@ -117,9 +117,7 @@ absl::Status FillData(const ResolvedKeys& keys, const ModelConfig& model, DataCo
     }
     return absl::OkStatus();
   }
-  if (data.path.empty()) {
-    return keys.Error("data.type", data.type, " needs data.path");
-  }
+  if (data.path.empty()) return keys.Error("data.type", data.type, " needs data.path");
   if (is_gpt != (data.type == "text")) {
     return keys.Error("data.type", data.type, " is not for model.type ", keys.String("model.type"),
                       ", which wants ", is_gpt ? "text" : "idx or cifar10", " (or random)");
@@ -370,9 +368,7 @@ absl::Status FillOptimizer(const ResolvedKeys& keys, OptimizerOptions& optimizer
 constexpr char kGroups[] = "optimizer.groups";
 
 absl::StatusOr<ParameterGroup> ReadGroup(const JsonValue& value) {
-  if (!value.is_object()) {
-    return InvalidArgument("wanted an object, found ", Describe(value));
-  }
+  if (!value.is_object()) return InvalidArgument("wanted an object, found ", Describe(value));
   ResolvedKeys keys("");
   for (const JsonValue& member : value.children) {
     const std::string path = Join(kGroups, member.key);

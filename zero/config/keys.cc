@@ -349,9 +349,7 @@ absl::StatusOr<JsonValue> ConvertList(const JsonValue& value, const KeySpec& key
   for (const JsonValue& item : value.children) {
     const bool text = key.type == KeyType::kStringList;
     absl::StatusOr<JsonValue> read = text ? ConvertString(item, key) : ConvertNumber(item, key);
-    if (!read.ok()) {
-      return InvalidArgument(read.status().message(), " in ", Describe(value));
-    }
+    if (!read.ok()) return InvalidArgument(read.status().message(), " in ", Describe(value));
     out.children.push_back(*std::move(read));
   }
   const size_t length = static_cast<size_t>(key.list_length);

@@ -94,9 +94,7 @@ int64_t ProgramState::FirstUndone() const {
 int64_t ProgramState::FindSend(WorkerId to, MessageKey message) const {
   for (int64_t number = base_; number < end(); ++number) {
     const Op& op = at(number).linked.op;
-    if (op.kind == OpKind::kSend && op.peer == to && MessageKeyOf(op) == message) {
-      return number;
-    }
+    if (op.kind == OpKind::kSend && op.peer == to && MessageKeyOf(op) == message) return number;
   }
   return kNoOp;
 }
