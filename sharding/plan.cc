@@ -2,15 +2,19 @@
 #include "sharding/plan.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/status.h"
 
 namespace ringzero {
 namespace {
+
+// In the order of Rule, and of Clipping.
+constexpr std::array<const char*, 3> kRuleNames = {"dp", "cdp_v1", "cdp_v2"};
+constexpr std::array<const char*, 4> kClippingNames = {"off", "exact", "per_stage", "previous"};
 
 absl::Status Wrong(const std::string& field, const std::string& wanted, int64_t found) {
   return InvalidArgument("plan: ", field, " must be ", wanted, ", found ", found);
@@ -69,16 +73,6 @@ absl::Status CheckIterations(const Plan& plan) {
   return absl::OkStatus();
 }
 
-absl::Status CheckPrediction(const Plan& plan) {
-  if (!plan.predict) return absl::OkStatus();
-  if (plan.rule == Rule::kDp) {
-    return absl::InvalidArgumentError(
-        "plan: predict stands in for stale parameters (cdp_v1 and cdp_v2); with dp nothing is "
-        "stale");
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckVersions(const char* name, const std::vector<int>& versions) {
   int last = 0;
   for (const int version : versions) {
@@ -111,14 +105,7 @@ absl::Status CheckShown(const Plan& plan) {
 
 }  // namespace
 
-std::string ToString(Rule rule) {
-  switch (rule) {
-    case Rule::kDp: return "dp";
-    case Rule::kCdpV1: return "cdp_v1";
-    case Rule::kCdpV2: return "cdp_v2";
-  }
-  return "?";
-}
+std::string ToString(Rule rule) { return kRuleNames[static_cast<size_t>(rule)]; }
 
 absl::StatusOr<Rule> ParseRule(const std::string& text) {
   for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
@@ -127,15 +114,7 @@ absl::StatusOr<Rule> ParseRule(const std::string& text) {
   return InvalidArgument("\"", text, "\" is no rule: dp, cdp_v1 or cdp_v2");
 }
 
-std::string ToString(Clipping clipping) {
-  switch (clipping) {
-    case Clipping::kOff: return "off";
-    case Clipping::kExact: return "exact";
-    case Clipping::kPerStage: return "per_stage";
-    case Clipping::kPrevious: return "previous";
-  }
-  return "?";
-}
+std::string ToString(Clipping clipping) { return kClippingNames[static_cast<size_t>(clipping)]; }
 
 absl::StatusOr<Clipping> ParseClipping(const std::string& text) {
   for (const Clipping clipping :
@@ -164,7 +143,11 @@ absl::Status CheckPlan(const Plan& plan) {
         "plan: stagger spaces the workers of cdp_v1 and cdp_v2; with dp it would only make them "
         "wait");
   }
-  RZ_RETURN_IF_ERROR(CheckPrediction(plan));
+  if (plan.predict && plan.rule == Rule::kDp) {
+    return absl::InvalidArgumentError(
+        "plan: predict stands in for stale parameters (cdp_v1 and cdp_v2); with dp nothing is "
+        "stale");
+  }
   const std::vector<int>& hosts = plan.hosts;
   const int placed = std::accumulate(hosts.begin(), hosts.end(), 0);
   if (!hosts.empty() && (placed != plan.workers || *std::ranges::min_element(hosts) < 1)) {
@@ -200,90 +183,53 @@ absl::Status CheckPlan(const Plan& plan) {
   return absl::OkStatus();
 }
 
-std::string PlanToString(const Plan& plan) {
-  std::string text = absl::StrCat(
-      "plan workers ", plan.workers, " zero_stage ", plan.zero_stage, " laps ", plan.laps, " rule ",
-      ToString(plan.rule), " slack ", plan.slack, " predict ", int{plan.predict}, " pending ",
-      plan.pending, " window ", plan.window, " stagger ", int{plan.stagger}, " retain ",
-      plan.retain, " exchange ", int{plan.exchange}, " iterations ", plan.iterations, " strict ",
-      int{plan.strict}, " clipping ", ToString(plan.clipping), " skip_overflows ",
-      int{plan.skip_overflows}, " evaluate_every ", plan.evaluation.every, " evaluation_laps ",
-      plan.evaluation.laps, " collect_every ", plan.collection.every, " collector ",
-      plan.collection.worker.value, " collect_versions ", plan.collection.versions.size());
-  for (const int version : plan.collection.versions) absl::StrAppend(&text, " ", version);
-  if (plan.first_iteration > 0) {
-    absl::StrAppend(&text, " first_iteration ", plan.first_iteration);
-  }
-  if (plan.warmup_updates > 0) absl::StrAppend(&text, " warmup_updates ", plan.warmup_updates);
-  if (!plan.evaluation.versions.empty()) {
-    absl::StrAppend(&text, " evaluate_versions ", plan.evaluation.versions.size(), " ",
-                    absl::StrJoin(plan.evaluation.versions, " "));
-  }
-  if (plan.checkpoint.every > 0) absl::StrAppend(&text, " save_every ", plan.checkpoint.every);
-  if (!plan.checkpoint.versions.empty()) {
-    absl::StrAppend(&text, " save_versions ", plan.checkpoint.versions.size(), " ",
-                    absl::StrJoin(plan.checkpoint.versions, " "));
-  }
-  for (const auto& [key, value] : {std::pair("save_at_end", plan.checkpoint.at_end),
-                                   std::pair("save_on_request", plan.checkpoint.on_request),
-                                   std::pair("requests", plan.requests),
-                                   std::pair("collect_on_request", plan.collection.on_request),
-                                   std::pair("parameters_only", plan.collection.parameters_only)}) {
-    if (value) absl::StrAppend(&text, " ", key, " 1");
-  }
-  if (!plan.hosts.empty()) {
-    absl::StrAppend(&text, " hosts ", plan.hosts.size(), " ", absl::StrJoin(plan.hosts, " "));
-  }
-  if (plan.samples.per_epoch > 0) {
-    absl::StrAppend(&text, " epoch_samples ", plan.samples.per_epoch, " micro_batch ",
-                    plan.samples.micro_batch);
-  }
-  absl::StrAppend(&text, "\n");
-  for (const StagePlan& stage : plan.stages) {
-    absl::StrAppend(
-        &text, "stage layers ", stage.first_layer, " ", stage.end_layer, " parameter_bytes ",
-        stage.parameter_bytes, " master_bytes ", stage.master_bytes, " sum_bytes ", stage.sum_bytes,
-        " buffer_bytes ", stage.buffer_bytes, " state_bytes ", stage.state_bytes,
-        " trained_parameters ", stage.trained_parameters, " costs ", stage.forward_cost, " ",
-        stage.backward_cost, " owner ", stage.owner.value, " last_use ", stage.last_use.value,
-        " has_backward ", int{stage.has_backward}, " name ", stage.name, "\n");
-  }
-  return text;
-}
-
 namespace {
 
-// Reads "key value" pairs in the order in which PlanToString writes them.
+// Writes keys, each with its values behind it.
+class LineWriter {
+ public:
+  template <typename... Values>
+  void Field(const char* key, const Values&... values) {
+    absl::StrAppend(&text_, text_.empty() ? "" : " ", key);
+    (absl::StrAppend(&text_, " ", values), ...);
+  }
+  // A count, then as many numbers.
+  void Field(const char* key, const std::vector<int>& values) {
+    Field(key, values.size());
+    for (const int value : values) absl::StrAppend(&text_, " ", value);
+  }
+  void Rest(const char* key, const std::string& rest) { Field(key, rest); }
+  // Whether a field that may be missing is there.
+  bool Has(const char*, int64_t value) const { return value > 0; }
+  bool Has(const char*, const std::vector<int>& values) const { return !values.empty(); }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+// Reads what LineWriter writes.
 class LineReader {
  public:
   explicit LineReader(const std::string& line) : in_(line) {}
   template <typename... Values>
-  LineReader& Read(const char* key, Values*... values) {
+  void Field(const char* key, Values&... values) {
     std::string word;
-    if (!(in_ >> word) || word != key || !(true && ... && bool(in_ >> *values))) Fail(key);
-    return *this;
+    if (!(in_ >> word) || word != key || !(true && ... && bool(in_ >> values))) Fail(key);
   }
-  // A count, then as many numbers.
-  LineReader& ReadList(const char* key, std::vector<int>* values) {
+  void Field(const char* key, std::vector<int>& values) {
     int count = 0, value = 0;
-    Read(key, &count);
-    for (; count > 0 && in_ >> value; --count) values->push_back(value);
+    Field(key, count);
+    for (; count > 0 && in_ >> value; --count) values.push_back(value);
     if (count != 0) Fail(key);
-    return *this;
   }
-  LineReader& ReadRest(const char* key, std::string* rest) {
-    Read(key);
-    std::getline(in_ >> std::ws, *rest);
-    return *this;
-  }
-  bool more() { return !(in_ >> std::ws).eof(); }
-  template <typename Value>
-  void ReadIfNext(const char* key, Value* value) {
-    if (Next(key)) Read(key, value);
+  void Rest(const char* key, std::string& rest) {
+    Field(key);
+    std::getline(in_ >> std::ws, rest);
   }
   // Whether `key` comes next, and all before it was right.
-  bool Next(const char* key) {
-    if (!wrong_.empty() || !more()) return false;
+  bool Has(const char* key, const auto&) {
+    if (!wrong_.empty() || (in_ >> std::ws).eof()) return false;
     const std::streampos here = in_.tellg();
     std::string word;
     const bool next = in_ >> word && word == key;
@@ -291,7 +237,7 @@ class LineReader {
     in_.seekg(here);
     return next;
   }
-  std::string wrong() const { return wrong_; }
+  const std::string& wrong() const { return wrong_; }
 
  private:
   void Fail(const char* key) {
@@ -301,65 +247,87 @@ class LineReader {
   std::string wrong_;
 };
 
+// Keys and values in turn.
+void Fields(auto&) {}
+void Fields(auto& line, const char* key, auto& value, auto&... more) {
+  line.Field(key, value);
+  Fields(line, more...);
+}
+void Optional(auto& line, const char* key, auto& value) {
+  if (line.Has(key, value)) line.Field(key, value);
+}
+
+// The first line of a plan's text, and that of a stage: written, or read.
+void PlanLine(auto& line, auto& plan, auto& rule, auto& clipping) {
+  line.Field("plan");
+  Fields(line, "workers", plan.workers, "zero_stage", plan.zero_stage, "laps", plan.laps);
+  Fields(line, "rule", rule, "slack", plan.slack, "predict", plan.predict);
+  Fields(line, "pending", plan.pending, "window", plan.window, "stagger", plan.stagger);
+  Fields(line, "retain", plan.retain, "exchange", plan.exchange, "iterations", plan.iterations);
+  Fields(line, "strict", plan.strict, "clipping", clipping);
+  Fields(line, "skip_overflows", plan.skip_overflows, "evaluate_every", plan.evaluation.every);
+  Fields(line, "evaluation_laps", plan.evaluation.laps, "collect_every", plan.collection.every);
+  Fields(line, "collector", plan.collection.worker.value);
+  Fields(line, "collect_versions", plan.collection.versions);
+  Optional(line, "first_iteration", plan.first_iteration);
+  Optional(line, "warmup_updates", plan.warmup_updates);
+  Optional(line, "evaluate_versions", plan.evaluation.versions);
+  Optional(line, "save_every", plan.checkpoint.every);
+  Optional(line, "save_versions", plan.checkpoint.versions);
+  Optional(line, "save_at_end", plan.checkpoint.at_end);
+  Optional(line, "save_on_request", plan.checkpoint.on_request);
+  Optional(line, "requests", plan.requests);
+  Optional(line, "collect_on_request", plan.collection.on_request);
+  Optional(line, "parameters_only", plan.collection.parameters_only);
+  Optional(line, "hosts", plan.hosts);
+  if (!line.Has("epoch_samples", plan.samples.per_epoch)) return;
+  Fields(line, "epoch_samples", plan.samples.per_epoch, "micro_batch", plan.samples.micro_batch);
+}
+void StageLine(auto& line, auto& stage) {
+  line.Field("stage");
+  line.Field("layers", stage.first_layer, stage.end_layer);
+  Fields(line, "parameter_bytes", stage.parameter_bytes, "master_bytes", stage.master_bytes);
+  Fields(line, "sum_bytes", stage.sum_bytes, "buffer_bytes", stage.buffer_bytes);
+  Fields(line, "state_bytes", stage.state_bytes, "trained_parameters", stage.trained_parameters);
+  line.Field("costs", stage.forward_cost, stage.backward_cost);
+  Fields(line, "owner", stage.owner.value, "last_use", stage.last_use.value);
+  line.Field("has_backward", stage.has_backward);
+  line.Rest("name", stage.name);
+}
+
 }  // namespace
+
+std::string PlanToString(const Plan& plan) {
+  const std::string rule = ToString(plan.rule), clipping = ToString(plan.clipping);
+  LineWriter head;
+  PlanLine(head, plan, rule, clipping);
+  std::string text = absl::StrCat(head.text(), "\n");
+  for (const StagePlan& stage : plan.stages) {
+    LineWriter line;
+    StageLine(line, stage);
+    absl::StrAppend(&text, line.text(), "\n");
+  }
+  return text;
+}
 
 absl::StatusOr<Plan> ParsePlan(const std::string& text) {
   std::istringstream lines(text);
   std::string line, rule, clipping;
-  std::getline(lines, line);
   Plan plan;
+  std::getline(lines, line);
   LineReader head(line);
-  head.Read("plan").Read("workers", &plan.workers).Read("zero_stage", &plan.zero_stage);
-  head.Read("laps", &plan.laps).Read("rule", &rule);
-  head.Read("slack", &plan.slack)
-      .Read("predict", &plan.predict)
-      .Read("pending", &plan.pending)
-      .Read("window", &plan.window);
-  head.Read("stagger", &plan.stagger).Read("retain", &plan.retain);
-  head.Read("exchange", &plan.exchange).Read("iterations", &plan.iterations);
-  head.Read("strict", &plan.strict).Read("clipping", &clipping);
-  head.Read("skip_overflows", &plan.skip_overflows).Read("evaluate_every", &plan.evaluation.every);
-  head.Read("evaluation_laps", &plan.evaluation.laps);
-  head.Read("collect_every", &plan.collection.every)
-      .Read("collector", &plan.collection.worker.value);
-  head.ReadList("collect_versions", &plan.collection.versions);
-  head.ReadIfNext("first_iteration", &plan.first_iteration);
-  head.ReadIfNext("warmup_updates", &plan.warmup_updates);
-  if (head.Next("evaluate_versions")) {
-    head.ReadList("evaluate_versions", &plan.evaluation.versions);
-  }
-  head.ReadIfNext("save_every", &plan.checkpoint.every);
-  if (head.Next("save_versions")) head.ReadList("save_versions", &plan.checkpoint.versions);
-  head.ReadIfNext("save_at_end", &plan.checkpoint.at_end);
-  head.ReadIfNext("save_on_request", &plan.checkpoint.on_request);
-  head.ReadIfNext("requests", &plan.requests);
-  head.ReadIfNext("collect_on_request", &plan.collection.on_request);
-  head.ReadIfNext("parameters_only", &plan.collection.parameters_only);
-  if (head.Next("hosts")) head.ReadList("hosts", &plan.hosts);
-  if (head.Next("epoch_samples")) {
-    head.Read("epoch_samples", &plan.samples.per_epoch);
-    head.Read("micro_batch", &plan.samples.micro_batch);
-  }
+  PlanLine(head, plan, rule, clipping);
   if (!head.wrong().empty()) {
     return InvalidArgument("plan text, line 1: bad \"", head.wrong(), "\"");
   }
   RZ_ASSIGN_OR_RETURN(plan.rule, ParseRule(rule));
   RZ_ASSIGN_OR_RETURN(plan.clipping, ParseClipping(clipping));
   for (int number = 2; std::getline(lines, line); ++number) {
-    StagePlan stage;
     LineReader in(line);
-    in.Read("stage").Read("layers", &stage.first_layer, &stage.end_layer);
-    in.Read("parameter_bytes", &stage.parameter_bytes).Read("master_bytes", &stage.master_bytes);
-    in.Read("sum_bytes", &stage.sum_bytes);
-    in.Read("buffer_bytes", &stage.buffer_bytes).Read("state_bytes", &stage.state_bytes);
-    in.Read("trained_parameters", &stage.trained_parameters);
-    in.Read("costs", &stage.forward_cost, &stage.backward_cost);
-    in.Read("owner", &stage.owner.value).Read("last_use", &stage.last_use.value);
-    in.Read("has_backward", &stage.has_backward).ReadRest("name", &stage.name);
+    StageLine(in, plan.stages.emplace_back());
     if (!in.wrong().empty()) {
       return InvalidArgument("plan text, line ", number, ": bad \"", in.wrong(), "\"");
     }
-    plan.stages.push_back(std::move(stage));
   }
   return plan;
 }
