@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
-#include "sharding/label.h"
 #include "sharding/program/kinds.h"
 #include "sharding/program/program.h"
 
@@ -90,6 +89,10 @@ absl::Status ParseField(const std::string& word, Op* op) {
 
 }  // namespace
 
+std::string LabelText(Version v) {
+  return absl::StrCat(IsPrediction(v) ? "p" : "", LabelNumber(v));
+}
+
 std::string ToString(OpKind kind) { return std::string(KindOf(kind).name); }
 std::string ToString(Channel channel) { return kChannelNames[static_cast<size_t>(channel)]; }
 std::string ToString(Copy copy) { return kCopyNames[static_cast<size_t>(copy)]; }
@@ -163,14 +166,9 @@ absl::StatusOr<Program> ParseProgram(const std::string& text) {
   Program program;
   const std::vector<std::string> head =
       lines.empty() ? std::vector<std::string>() : absl::StrSplit(lines[0], ' ');
-  const auto number = [&](size_t i, int* value) {
-    const std::string& word = head[i];
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), *value);
-    return error == std::errc() && end == word.data() + word.size();
-  };
   if (head.size() != 6 || head[0] != "program" || head[1] != "worker" || head[3] != "iterations" ||
-      !number(2, &program.worker.value) || !number(4, &program.range.begin.value) ||
-      !number(5, &program.range.end.value)) {
+      !ParseInt(head[2], &program.worker.value) || !ParseInt(head[4], &program.range.begin.value) ||
+      !ParseInt(head[5], &program.range.end.value)) {
     return absl::InvalidArgumentError("line 1: wanted \"program worker W iterations BEGIN END\"");
   }
   for (size_t i = 1; i < lines.size(); ++i) {

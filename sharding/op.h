@@ -84,6 +84,23 @@ inline constexpr Version kNoVersion{-2};
 inline constexpr Lap kNoLap{-1};
 inline constexpr Iteration kNoIteration{-1};
 
+// Labels of versions: θ_t, and the prediction of θ_t that stands in for it where it is not there in
+// time (Plan::predict). It is a label like any other: different from all θ, read, relayed, injected
+// and overwritten by its name.
+//
+//   Version v = Prediction(4);   // θ_3 + μ(θ_3 - θ_2), made by the update that makes θ_3
+//   LabelText(v);                // "p4"; of Version(4): "4"
+
+// Far above any number of updates; a prediction's label is this plus its t.
+inline constexpr int kFirstPrediction = 1 << 30;
+constexpr Version Prediction(int t) { return Version(kFirstPrediction + t); }
+constexpr bool IsPrediction(Version v) { return v.value >= kFirstPrediction; }
+// The t of θ_t or of its prediction.
+constexpr int LabelNumber(Version v) {
+  return IsPrediction(v) ? v.value - kFirstPrediction : v.value;
+}
+std::string LabelText(Version v);
+
 struct Op {
   OpKind kind = OpKind::kEnd;
   Channel channel = Channel::kNone;  // kSend, kReceive
@@ -91,7 +108,7 @@ struct Op {
   StageId stage = kNoStage;
   Iteration iteration = kNoIteration;
   Lap lap = kNoLap;
-  Version version = kNoVersion;  // what is read (label.h) or, for kUpdate, made
+  Version version = kNoVersion;  // the label that is read or, for kUpdate, made
   WorkerId peer = kNoWorker;     // kSend: to; kReceive: from
   auto operator<=>(const Op&) const = default;
 };

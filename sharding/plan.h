@@ -105,7 +105,7 @@ struct Plan {
   Rule rule = Rule::kCdpV2;
   int slack = 1;  // cdp_v2: ticks (of T/S) between an update and its first fresh read
   // What would be read stale is a prediction of θ_t, made by the owner in the update before
-  // (label.h). Refused for dp, which reads nothing stale.
+  // (op.h). Refused for dp, which reads nothing stale.
   bool predict = false;
   int pending = 1;       // gradients that may wait for their sum while the next backward computes
   int window = 0;        // W: slots per channel; 0 is not resolved yet (ChooseWindow)

@@ -23,8 +23,8 @@
 #include "base/buffer.h"
 #include "base/status.h"
 #include "p2p/transport.h"
-#include "sharding/label.h"
 #include "sharding/memory/block_table.h"
+#include "sharding/op.h"
 #include "sharding/plan.h"
 #include "sharding/program/loans.h"
 

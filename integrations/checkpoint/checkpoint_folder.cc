@@ -23,7 +23,7 @@
 #include "base/crypto.h"
 #include "base/files.h"
 #include "base/status.h"
-#include "sharding/label.h"
+#include "sharding/op.h"
 #include "zero/config/json_value.h"
 
 namespace ringzero {

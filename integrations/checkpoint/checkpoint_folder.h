@@ -40,7 +40,7 @@ std::string CheckpointName(Version version);
 // "model-00002-of-00004.safetensors"; `kind`: model, optimizer, stale or buffers.
 std::string TensorFileName(const std::string& kind, StageId stage, int stages);
 
-// "fc.weight@99", "fc.weight@p100": a parameter as it travels, of another version (sharding/label.h).
+// "fc.weight@99", "fc.weight@p100": a parameter as it travels, of another version (sharding/op.h).
 std::string StaleName(const std::string& parameter, Version label);
 
 // What state.json says.

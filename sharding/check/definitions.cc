@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "sharding/label.h"
 
 namespace ringzero {
 namespace {

@@ -14,7 +14,6 @@
 #include "sharding/check/definitions.h"
 #include "sharding/check/verify.h"
 #include "sharding/check/wait_graph.h"
-#include "sharding/label.h"
 #include "sharding/program/kinds.h"
 #include "sharding/program/link.h"
 #include "sharding/program/linked_ring.h"

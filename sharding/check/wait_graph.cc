@@ -10,7 +10,6 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "sharding/label.h"
 #include "sharding/rules/schedule.h"
 
 namespace ringzero {

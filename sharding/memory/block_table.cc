@@ -12,7 +12,6 @@
 #include "base/buffer.h"
 #include "base/check.h"
 #include "base/status.h"
-#include "sharding/label.h"
 #include "sharding/program/loans.h"
 #include "sharding/program/operands.h"
 #include "sharding/program/program.h"

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "sharding/label.h"
-
 namespace ringzero {
 namespace {
 

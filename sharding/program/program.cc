@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/status.h"
-#include "sharding/label.h"
 #include "sharding/program/operands.h"
 #include "sharding/program/requests.h"
 #include "sharding/rules/schedule.h"

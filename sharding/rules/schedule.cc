@@ -6,8 +6,6 @@
 #include <set>
 #include <tuple>
 
-#include "sharding/label.h"
-
 namespace ringzero {
 namespace {
 

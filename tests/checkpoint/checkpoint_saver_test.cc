@@ -12,7 +12,6 @@
 #include "base/buffer.h"
 #include "base/files.h"
 #include "integrations/checkpoint/checkpoint.h"
-#include "sharding/label.h"
 #include "sharding/memory/block_table.h"
 #include "tests/data/files.h"
 #include "tests/offload/io_decorators.h"

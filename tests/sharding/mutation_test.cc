@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "sharding/check/verify.h"
-#include "sharding/label.h"
 #include "sharding/study/simulate.h"
 #include "tests/sharding/test_plans.h"
 #include "tests/support/status_matchers.h"

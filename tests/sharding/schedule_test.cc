@@ -12,7 +12,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "sharding/label.h"
 #include "sharding/program/program.h"
 #include "sharding/study/render.h"
 #include "tests/sharding/test_plans.h"

@@ -21,7 +21,6 @@
 #include "absl/strings/string_view.h"
 #include "base/status.h"
 #include "sharding/check/verify.h"
-#include "sharding/label.h"
 #include "sharding/rules/partition.h"
 
 namespace ringzero {

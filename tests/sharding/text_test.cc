@@ -9,7 +9,6 @@
 #include <tuple>
 #include <vector>
 
-#include "sharding/label.h"
 #include "sharding/op.h"
 #include "sharding/plan.h"
 #include "sharding/program/program.h"

@@ -15,7 +15,6 @@
 #include "base/philox.h"
 #include "base/status.h"
 #include "sharding/check/verify.h"
-#include "sharding/label.h"
 #include "sharding/op.h"
 #include "sharding/program/requests.h"
 #include "sharding/rules/schedule.h"

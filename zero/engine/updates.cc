@@ -6,7 +6,6 @@
 #include <span>
 
 #include "base/status.h"
-#include "sharding/label.h"
 #include "sharding/memory/block_table.h"
 #include "sharding/program/operands.h"
 #include "sharding/rules/schedule.h"
