@@ -1,4 +1,4 @@
-// Printing and parsing of operations.
+// Printing of operations and their operands; parsing of operations and programs.
 #include "sharding/op.h"
 
 #include <array>
@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
+#include "sharding/program/block.h"
 #include "sharding/program/kinds.h"
 #include "sharding/program/program.h"
 
@@ -20,6 +21,15 @@ constexpr std::array<const char*, kChannelCount> kChannelNames = {
     "finished", "norms",     "return",   "return_copy", "receipts"};
 constexpr std::array<const char*, 7> kCopyNames = {"none",    "fwd",  "bwd", "eval",
                                                    "collect", "grad", "opt"};
+
+constexpr std::array<const char*, kBlockKindCount> kBlockNames = {
+    "V",  "MA", "P", "O",  "T",  "q", "nr", "K", "B", "S", "Z",  "G",  "bs", "R",
+    "SN", "ls", "M", "RP", "RC", "c", "L",  "C", "D", "H", "HP", "tk", "ck"};
+constexpr std::array<const char*, 3> kHowNames = {"r", "w", "x"};
+constexpr std::array<const char*, kRoleCount> kRoleNames = {
+    "parameters", "gradient",   "batch", "statistics", "snapshot", "token",  "clock",  "losses",
+    "fold",       "sum",        "taken", "squares",    "norm",     "state",  "before", "made",
+    "masters",    "prediction", "kept",  "saved",      "receipt",  "source", "target"};
 
 // "F2" and "B2" read better than "F s2": the compute kinds carry their stage in the first word.
 bool HasStageSuffix(OpKind kind) {
@@ -152,6 +162,33 @@ Op MessageOp(Channel channel, uint64_t tag) {
 
 std::string DescribeMessage(Channel channel, uint64_t tag) {
   return ToString(MessageOp(channel, tag)).substr(ToString(OpKind::kSend).size() + 1);
+}
+
+std::string ToString(How how) { return kHowNames[static_cast<size_t>(how)]; }
+std::string ToString(Role role) { return kRoleNames[static_cast<size_t>(role)]; }
+
+std::string ToString(const MemoryBlock& block) {
+  std::string text = kBlockNames[static_cast<size_t>(block.kind)];
+  if (block.channel != Channel::kNone) absl::StrAppend(&text, ".", ToString(block.channel));
+  if (block.from != kNoWorker) absl::StrAppend(&text, ".w", block.from.value);
+  if (block.copy != Copy::kNone) absl::StrAppend(&text, ".", ToString(block.copy));
+  if (block.stage != kNoStage) absl::StrAppend(&text, ".s", block.stage.value);
+  return absl::StrCat(text, ".", block.index);
+}
+
+std::string ToString(const Use& use) {
+  return absl::StrCat(ToString(use.role), " ", ToString(use.how), " ", ToString(use.block));
+}
+
+std::string WithOperands(const Instruction& instruction) {
+  std::string text = ToString(static_cast<const Op&>(instruction));
+  if (instruction.loan) absl::StrAppend(&text, " loan");
+  const char* separator = " | ";
+  for (const Use& use : instruction.uses) {
+    absl::StrAppend(&text, separator, ToString(use));
+    separator = ", ";
+  }
+  return text;
 }
 
 std::string ToString(const Program& program) {

@@ -129,6 +129,7 @@ struct Instruction : Op {
   bool operator==(const Instruction&) const = default;
 };
 
+// Text: op.cc.
 std::string ToString(How how);
 std::string ToString(Role role);
 std::string ToString(const MemoryBlock& block);
