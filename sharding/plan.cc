@@ -176,8 +176,7 @@ absl::Status CheckPlan(const Plan& plan) {
   int64_t cost = 0;
   for (int j = 0; j < plan.stage_count(); ++j) {
     RZ_RETURN_IF_ERROR(CheckStage(plan, j));
-    cost += plan.stages[j].forward_cost;
-    if (plan.stages[j].has_backward) cost += plan.stages[j].backward_cost;
+    cost += plan.stages[j].computed_cost();
   }
   if (cost < 1) return Wrong("the cost of all stages together", "at least 1", cost);
   return absl::OkStatus();

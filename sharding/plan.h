@@ -55,6 +55,8 @@ struct StagePlan {
   StageId last_use{-1};      // tied parameters: the last stage that reads them; -1: this one
   bool has_backward = true;  // false in a frozen prefix: no backward, no backward copy, no sum
 
+  // Of a micro-batch. A frozen prefix computes no backward, whatever it would cost.
+  int64_t computed_cost() const { return forward_cost + (has_backward ? backward_cost : 0); }
   // Of what a collection shows: masters.
   int64_t collected_bytes() const { return master_bytes > 0 ? master_bytes : parameter_bytes; }
 };

@@ -11,17 +11,25 @@ namespace {
 
 using Wide = __int128;
 
-// A stage of a frozen prefix computes no backward, whatever it would cost.
-int64_t ComputedCost(const StagePlan& stage) {
-  return stage.forward_cost + (stage.has_backward ? stage.backward_cost : 0);
+// Whether the run makes version v.
+bool IsMade(const Plan& plan, Version v) {
+  return plan.exchange && v.value > plan.first_iteration && v.value <= plan.iterations;
 }
 
-// Where a worker reads a version of a stage within one iteration.
+// One of every so many, or of those that are named.
+bool IsAmong(Version v, int every, const std::vector<int>& versions) {
+  return (every > 0 && v.value % every == 0) ||
+         std::binary_search(versions.begin(), versions.end(), v.value);
+}
+
+// Where a worker reads a version of a stage within one iteration: the first and the last of its laps
+// (0 to K-1) and its evaluation (EvaluationPlace).
 struct Reads {
-  std::optional<int> first_lap, last_lap;
-  bool evaluation = false;
-  bool any() const { return first_lap.has_value() || evaluation; }
+  std::optional<int> first, last;
 };
+
+// Before the laps of the iteration, or behind them.
+int EvaluationPlace(const Plan& plan) { return plan.updates_in_place() ? -1 : plan.laps; }
 
 Reads ReadsIn(const UpdateRule& rule, WorkerId w, int iteration, StageId j, Version v) {
   const Plan& plan = rule.plan();
@@ -29,11 +37,25 @@ Reads ReadsIn(const UpdateRule& rule, WorkerId w, int iteration, StageId j, Vers
   if (iteration < plan.first_iteration || iteration > plan.iterations) return reads;
   for (int l = 0; l < plan.laps && iteration < plan.iterations; ++l) {
     if (ReadVersion(rule, {w, Iteration(iteration), Lap(l)}, j) != v) continue;
-    if (!reads.first_lap) reads.first_lap = l;
-    reads.last_lap = l;
+    if (!reads.first) reads.first = l;
+    reads.last = l;
   }
-  reads.evaluation = IsEvaluated(plan, Version(iteration)) && VersionAfter(plan, j, iteration) == v;
+  if (IsEvaluated(plan, Version(iteration)) && VersionAfter(plan, j, iteration) == v) {
+    const int place = EvaluationPlace(plan);
+    reads.first = std::min(reads.first.value_or(place), place);
+    reads.last = std::max(reads.last.value_or(place), place);
+  }
   return reads;
+}
+
+// Whether a worker reads version v there, and not before; and not behind it.
+bool IsFirst(const UpdateRule& rule, WorkerId w, int iteration, int place, StageId j, Version v) {
+  return ReadsIn(rule, w, iteration, j, v).first == place &&
+         !ReadsIn(rule, w, iteration - 1, j, v).first;
+}
+bool IsLast(const UpdateRule& rule, WorkerId w, int iteration, int place, StageId j, Version v) {
+  return ReadsIn(rule, w, iteration, j, v).last == place &&
+         !ReadsIn(rule, w, iteration + 1, j, v).first;
 }
 
 // A held copy is of a new version each iteration, or never comes again. Whoever reads a prediction
@@ -53,37 +75,20 @@ int64_t HeldCopiesPerIteration(const UpdateRule& rule, StageId j) {
 }  // namespace
 
 std::optional<MicroBatch> PreviousMicroBatch(const Plan& plan, const MicroBatch& m) {
-  MicroBatch previous = m;
-  if (m.worker.value > 0) {
-    previous.worker = WorkerId(m.worker.value - 1);
-    return previous;
-  }
-  previous.worker = WorkerId(plan.workers - 1);
-  if (m.lap.value > 0) {
-    previous.lap = Lap(m.lap.value - 1);
-    return previous;
-  }
-  if (m.iteration.value == plan.first_iteration) return std::nullopt;
-  previous.iteration = Iteration(m.iteration.value - 1);
-  previous.lap = Lap(plan.laps - 1);
-  return previous;
+  const auto& [w, t, l] = m;
+  if (w.value > 0) return MicroBatch{WorkerId(w.value - 1), t, l};
+  const WorkerId last(plan.workers - 1);
+  if (l.value > 0) return MicroBatch{last, t, Lap(l.value - 1)};
+  if (t.value == plan.first_iteration) return std::nullopt;
+  return MicroBatch{last, Iteration(t.value - 1), Lap(plan.laps - 1)};
 }
 
 std::optional<MicroBatch> NextMicroBatch(const Plan& plan, const MicroBatch& m) {
-  MicroBatch next = m;
-  if (m.worker.value + 1 < plan.workers) {
-    next.worker = WorkerId(m.worker.value + 1);
-    return next;
-  }
-  next.worker = WorkerId(0);
-  if (m.lap.value + 1 < plan.laps) {
-    next.lap = Lap(m.lap.value + 1);
-    return next;
-  }
-  if (m.iteration.value + 1 >= plan.iterations) return std::nullopt;
-  next.iteration = Iteration(m.iteration.value + 1);
-  next.lap = Lap(0);
-  return next;
+  const auto& [w, t, l] = m;
+  if (w.value + 1 < plan.workers) return MicroBatch{WorkerId(w.value + 1), t, l};
+  if (l.value + 1 < plan.laps) return MicroBatch{WorkerId(0), t, Lap(l.value + 1)};
+  if (t.value + 1 >= plan.iterations) return std::nullopt;
+  return MicroBatch{WorkerId(0), Iteration(t.value + 1), Lap(0)};
 }
 
 // Before stage j: what happens between its sum being complete and its read in the next lap, the
@@ -94,8 +99,8 @@ UpdateRule::UpdateRule(const Plan& plan) : plan_(plan) {
   int64_t before = 0;
   for (const StagePlan& stage : plan.stages) {
     before_.push_back(before);
-    before += plan.strict ? stage.forward_cost : ComputedCost(stage);
-    total_ += ComputedCost(stage);
+    before += plan.strict ? stage.forward_cost : stage.computed_cost();
+    total_ += stage.computed_cost();
   }
 }
 
@@ -191,37 +196,21 @@ bool IsParked(const Plan& plan, Iteration t, StageId j) {
 }
 
 bool IsFirstRead(const UpdateRule& rule, const MicroBatch& m, StageId j) {
-  const Plan& plan = rule.plan();
-  const Version v = ReadVersion(rule, m, j);
-  const int t = m.iteration.value;
-  const Reads now = ReadsIn(rule, m.worker, t, j, v);
-  if (now.first_lap != m.lap.value || (now.evaluation && plan.updates_in_place())) return false;
-  return !ReadsIn(rule, m.worker, t - 1, j, v).any();
+  return IsFirst(rule, m.worker, m.iteration.value, m.lap.value, j, ReadVersion(rule, m, j));
 }
 
 bool IsLastRead(const UpdateRule& rule, const MicroBatch& m, StageId j) {
-  const Plan& plan = rule.plan();
-  const Version v = ReadVersion(rule, m, j);
-  const int t = m.iteration.value;
-  const Reads now = ReadsIn(rule, m.worker, t, j, v);
-  if (now.last_lap != m.lap.value || (now.evaluation && !plan.updates_in_place())) return false;
-  return !ReadsIn(rule, m.worker, t + 1, j, v).any();
+  return IsLast(rule, m.worker, m.iteration.value, m.lap.value, j, ReadVersion(rule, m, j));
 }
 
 bool IsFirstReadOfEvaluation(const UpdateRule& rule, WorkerId w, Iteration t, StageId j) {
   const Plan& plan = rule.plan();
-  const Version v = VersionAfter(plan, j, t.value);
-  const Reads now = ReadsIn(rule, w, t.value, j, v);
-  if (!now.evaluation || (now.first_lap && !plan.updates_in_place())) return false;
-  return !ReadsIn(rule, w, t.value - 1, j, v).any();
+  return IsFirst(rule, w, t.value, EvaluationPlace(plan), j, VersionAfter(plan, j, t.value));
 }
 
 bool IsLastReadOfEvaluation(const UpdateRule& rule, WorkerId w, Iteration t, StageId j) {
   const Plan& plan = rule.plan();
-  const Version v = VersionAfter(plan, j, t.value);
-  const Reads now = ReadsIn(rule, w, t.value, j, v);
-  if (!now.evaluation || (now.last_lap && plan.updates_in_place())) return false;
-  return !ReadsIn(rule, w, t.value + 1, j, v).any();
+  return IsLast(rule, w, t.value, EvaluationPlace(plan), j, VersionAfter(plan, j, t.value));
 }
 
 std::pair<OpKind, StageId> LastReadOfLap(const Plan& plan, StageId j) {
@@ -251,18 +240,13 @@ bool IsEvaluated(const Plan& plan, Version v) {
 }
 
 bool IsCollected(const Plan& plan, Version v) {
-  if (!plan.exchange || v.value <= plan.first_iteration || v.value > plan.iterations) return false;
-  const CollectionPlan& collection = plan.collection;
-  if (collection.every > 0 && v.value % collection.every == 0) return true;
-  return std::binary_search(collection.versions.begin(), collection.versions.end(), v.value);
+  return IsMade(plan, v) && IsAmong(v, plan.collection.every, plan.collection.versions);
 }
 
 bool IsSaved(const Plan& plan, Version v) {
-  if (!plan.exchange || v.value <= plan.first_iteration || v.value > plan.iterations) return false;
   const CheckpointPlan& checkpoint = plan.checkpoint;
-  if (checkpoint.every > 0 && v.value % checkpoint.every == 0) return true;
-  if (checkpoint.at_end && v.value == plan.iterations) return true;
-  return std::binary_search(checkpoint.versions.begin(), checkpoint.versions.end(), v.value);
+  const bool at_end = checkpoint.at_end && v.value == plan.iterations;
+  return IsMade(plan, v) && (at_end || IsAmong(v, checkpoint.every, checkpoint.versions));
 }
 
 bool Saves(const Plan& plan, WorkerId w) {
@@ -273,18 +257,13 @@ bool Saves(const Plan& plan, WorkerId w) {
 }
 
 std::optional<MicroBatch> FollowingLap(const Plan& plan, const MicroBatch& m) {
-  MicroBatch following = m;
-  if (m.lap.value + 1 < plan.laps) {
-    following.lap = Lap(m.lap.value + 1);
-    return following;
-  }
-  const Version evaluated(m.iteration.value + (plan.updates_in_place() ? 1 : 0));
+  const auto& [w, t, l] = m;
+  if (l.value + 1 < plan.laps) return MicroBatch{w, t, Lap(l.value + 1)};
+  const Version evaluated(t.value + (plan.updates_in_place() ? 1 : 0));
   if (IsEvaluated(plan, evaluated) || IsCollected(plan, evaluated)) return std::nullopt;
-  if (m.iteration.value + 1 >= plan.iterations) return std::nullopt;
-  following.iteration = Iteration(m.iteration.value + 1);
-  following.lap = Lap(0);
-  if (plan.rule_at(following.iteration) == Rule::kDp) return std::nullopt;
-  return following;
+  const Iteration next(t.value + 1);
+  if (next.value >= plan.iterations || plan.rule_at(next) == Rule::kDp) return std::nullopt;
+  return MicroBatch{w, next, Lap(0)};
 }
 
 std::vector<StaggerToken> StaggerTokens(const Plan& plan) {
@@ -341,17 +320,13 @@ double StaleShare(const Plan& plan) {
 std::vector<WorkerId> NormReceivers(const Plan& plan, Iteration t) {
   std::vector<WorkerId> receivers;
   if (!plan.has_norm() || plan.spreads_sums()) return receivers;
-  if (plan.skips()) {
-    for (int w = 1; w < plan.workers; ++w) receivers.push_back(WorkerId(w));
-    return receivers;
-  }
   const int used_by = t.value + (plan.clipping == Clipping::kPrevious ? 1 : 0);
-  if (used_by >= plan.iterations) return receivers;
+  if (used_by >= plan.iterations && !plan.skips()) return receivers;
   for (int w = 1; w < plan.workers; ++w) {
-    const bool updates = std::any_of(
-        plan.stages.begin(), plan.stages.end(),
-        [w](const StagePlan& stage) { return stage.owner.value == w && stage.sum_bytes > 0; });
-    if (updates) receivers.push_back(WorkerId(w));
+    const bool updates = std::ranges::any_of(plan.stages, [w](const StagePlan& stage) {
+      return stage.owner.value == w && stage.sum_bytes > 0;
+    });
+    if (updates || plan.skips()) receivers.push_back(WorkerId(w));
   }
   return receivers;
 }
@@ -379,11 +354,14 @@ WireBytes SteadyWireBytes(const Plan& plan) {
 
 namespace {
 
-int64_t MicroBatches(const Plan& plan) { return int64_t{plan.workers} * plan.laps; }
+// Samples of an iteration whose micro-batches are full.
+int64_t FullIteration(const Plan& plan) {
+  return int64_t{plan.workers} * plan.laps * plan.samples.micro_batch;
+}
 
 // Samples that are left of the epoch at the beginning of `iteration`, as far as it can take them.
 int64_t SamplesOfIteration(const Plan& plan, Iteration iteration) {
-  const int64_t full = MicroBatches(plan) * plan.samples.micro_batch;
+  const int64_t full = FullIteration(plan);
   if (plan.samples.per_epoch == 0) return full;
   const int64_t taken = iteration.value % IterationsPerEpoch(plan) * full;
   return std::min(full, plan.samples.per_epoch - taken);
@@ -392,7 +370,7 @@ int64_t SamplesOfIteration(const Plan& plan, Iteration iteration) {
 }  // namespace
 
 int64_t IterationsPerEpoch(const Plan& plan) {
-  const int64_t full = MicroBatches(plan) * plan.samples.micro_batch;
+  const int64_t full = FullIteration(plan);
   return (plan.samples.per_epoch + full - 1) / full;
 }
 
@@ -403,7 +381,7 @@ int64_t SamplesOf(const Plan& plan, Iteration iteration, int micro_batch) {
 }
 
 int64_t SamplesBefore(const Plan& plan, Iteration iteration) {
-  const int64_t full = MicroBatches(plan) * plan.samples.micro_batch;
+  const int64_t full = FullIteration(plan);
   if (plan.samples.per_epoch == 0) return iteration.value * full;
   const int64_t epoch = iteration.value / IterationsPerEpoch(plan);
   return epoch * plan.samples.per_epoch + iteration.value % IterationsPerEpoch(plan) * full;
@@ -440,10 +418,6 @@ int ShortenedWarmup(const Plan& plan, int first) {
   const bool evaluated = plan.warmup_updates % every == 0;
   return evaluated == (warmup % 2 == 0) ? warmup : warmup + 1;
 }
-
-}  // namespace
-
-namespace {
 
 // What may be asked for while the run goes on: versions alone, one behind the other, and at the end.
 void AddRequests(Plan& plan) {

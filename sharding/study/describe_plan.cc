@@ -19,14 +19,6 @@ std::string Counted(int count, const std::string& what) {
   return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
 }
 
-int64_t LapCost(const Plan& plan) {
-  int64_t cost = 0;
-  for (const StagePlan& stage : plan.stages) {
-    cost += stage.forward_cost + (stage.has_backward ? stage.backward_cost : 0);
-  }
-  return cost;
-}
-
 // Of one worker.
 std::string Sharded(int zero_stage) {
   switch (zero_stage) {
@@ -98,19 +90,18 @@ std::string Stages(const Plan& plan) {
   std::string text =
       absl::StrFormat("\n%5s  %-*s  %9s  %10s  %10s  %10s  %6s  %5s\n", "stage", width, "name",
                       "layers", "parameters", "sum", "statistics", "cost", "owner");
-  const double lap = static_cast<double>(LapCost(plan));
+  const double lap = static_cast<double>(UpdateRule(plan).total());
   for (int j = 0; j < plan.stage_count(); ++j) {
     const StagePlan& stage = plan.stages[j];
-    const int64_t cost = stage.forward_cost + (stage.has_backward ? stage.backward_cost : 0);
     std::string notes;
     if (!stage.has_backward) notes += "  no backward";
     if (stage.has_backward && stage.sum_bytes == 0) notes += "  frozen";
     if (stage.last_use.value > j) absl::StrAppend(&notes, "  tied to ", stage.last_use.value);
-    absl::StrAppendFormat(&text, "%5d  %-*s  %9s  %10s  %10s  %10s  %5.1f%%  %5d%s\n", j, width,
-                          stage.name.substr(0, width),
-                          absl::StrCat(stage.first_layer, "-", stage.end_layer - 1),
-                          SizeText(stage.parameter_bytes), SizeText(stage.sum_bytes),
-                          SizeText(stage.buffer_bytes), 100 * cost / lap, stage.owner.value, notes);
+    absl::StrAppendFormat(
+        &text, "%5d  %-*s  %9s  %10s  %10s  %10s  %5.1f%%  %5d%s\n", j, width,
+        stage.name.substr(0, width), absl::StrCat(stage.first_layer, "-", stage.end_layer - 1),
+        SizeText(stage.parameter_bytes), SizeText(stage.sum_bytes), SizeText(stage.buffer_bytes),
+        100 * stage.computed_cost() / lap, stage.owner.value, notes);
   }
   return text;
 }
@@ -159,7 +150,7 @@ absl::StatusOr<std::string> Simulated(const ShortRun& run) {
     for (const WorkerTimes& worker : simulation.workers) ticks += worker.waits.*cause;
     return ticks;
   };
-  const double ideal = static_cast<double>(LapCost(plan)) * plan.laps;
+  const double ideal = static_cast<double>(UpdateRule(plan).total()) * plan.laps;
   const double makespan =
       static_cast<double>(simulation.makespan_ticks) + more * simulation.steady_iteration_ticks;
   const double all = makespan * plan.workers / 100;
