@@ -8,107 +8,79 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "sharding/rules/schedule.h"
 
 namespace ringzero {
 
-class Linker::State {
- public:
-  State(const Plan& plan, WorkerId self) : plan_(plan), self_(self) {}
-
-  const std::vector<MemoryBlock>& blocks() const { return blocks_.blocks(); }
-
-  absl::StatusOr<std::vector<LinkedOp>> Append(std::span<const Instruction> ops) {
-    linked_.clear();
-    linked_.reserve(ops.size());
-    for (const Instruction& op : ops) {
-      LinkedOp linked;
-      linked.op = op;
-      // Lines as in the program's text, where the first is a head.
-      const absl::Status resolved = Resolve(op, linked);
-      if (!resolved.ok()) return Annotate(resolved, absl::StrCat("line ", next_ + 2));
-      linked_.push_back(std::move(linked));
-      ++next_;
-    }
-    return std::move(linked_);
-  }
-
- private:
-  absl::Status Resolve(const Instruction& op, LinkedOp& linked) {
-    linked.uses = blocks_.Of(op.uses);
-    for (size_t i = 0; i < linked.uses.size(); ++i) {
-      const Use& use = op.uses[i];
-      const int64_t from = hazards_.WriterOf(linked.uses[i].block);
-      if (use.how != How::kWrite) {
-        if (from == kInitial && !IsThereAtTheStart(use.block)) {
-          return FailedPrecondition("\"", ToString(linked.op), "\": what lies in ",
-                                    ToString(use.block), " does not come before it");
-        }
-        const bool copy = use.role == Role::kSource && CarriesParameters(op.channel);
-        if (use.role == Role::kParameters || copy) NoteRead(op, use, linked);
-      } else if (op.kind == OpKind::kRelease) {
-        NoteRead(op, use, linked);
-      }
-    }
-    Before before = hazards_.Append(op, linked.uses);
-    linked.after = std::move(before.after);
-    linked.behind = before.behind >= 0 ? before.behind : kNoOp;
-    return absl::OkStatus();
-  }
-
-  bool IsThereAtTheStart(const MemoryBlock& block) const {
-    switch (block.kind) {
-      case BlockKind::kVersion:
-      case BlockKind::kMasters:
-      case BlockKind::kPrediction:
-      case BlockKind::kState: return plan_.has_masters(self_, block.stage);
-      case BlockKind::kStatistics: return self_.value == 0;
-      case BlockKind::kNorm: return plan_.first_iteration > 0;  // of the iterations before
-      default: return false;
-    }
-  }
-
-  void NoteRead(const Instruction& op, const Use& use, LinkedOp& linked) {
-    Read read{.block = use.block};
-    read.stage = StageOfRead(op, linked.reads.size());
-    read.version = read.stage == op.stage ? op.version : VersionOf(op, read.stage);
-    linked.reads.push_back(read);
-  }
-
-  // The stage of the n-th parameters that an operation reads: its own, then those tied to it.
-  StageId StageOfRead(const Op& op, size_t n) const {
-    if (plan_.stage(op.stage).parameter_bytes > 0 && n-- == 0) return op.stage;
-    for (int i = 0; i < op.stage.value; ++i) {
-      const bool tied = plan_.last_use(StageId(i)) == op.stage;
-      if (tied && plan_.stages[i].parameter_bytes > 0 && n-- == 0) return StageId(i);
-    }
-    return op.stage;
-  }
-  Version VersionOf(const Op& op, StageId j) const {
-    if (op.kind == OpKind::kEvaluate) return VersionAfter(plan_, j, op.iteration.value);
-    return ReadVersion(rule_, {self_, op.iteration, op.lap}, j);
-  }
-
-  const Plan plan_;
-  const UpdateRule rule_{plan_};
-  const WorkerId self_;
-  int64_t next_ = 0;  // number of the operation being linked
-  std::vector<LinkedOp> linked_;
-
-  BlockNumbers blocks_;
-  Hazards hazards_;
-};
-
-Linker::Linker(const Plan& plan, WorkerId self) : state_(std::make_unique<State>(plan, self)) {}
-Linker::~Linker() = default;
-const std::vector<MemoryBlock>& Linker::blocks() const { return state_->blocks(); }
-
 absl::StatusOr<std::vector<LinkedOp>> Linker::Append(std::span<const Instruction> ops) {
-  return state_->Append(ops);
+  std::vector<LinkedOp> all;
+  all.reserve(ops.size());
+  for (const Instruction& op : ops) {
+    LinkedOp& linked = all.emplace_back();
+    linked.op = op;
+    const absl::Status resolved = Resolve(linked);
+    // Lines as in the program's text, where the first is a head.
+    if (!resolved.ok()) return Annotate(resolved, absl::StrCat("line ", next_ + 2));
+    ++next_;
+  }
+  return all;
+}
+
+absl::Status Linker::Resolve(LinkedOp& linked) {
+  const Instruction& op = linked.op;
+  linked.uses = blocks_.Of(op.uses);
+  for (size_t i = 0; i < linked.uses.size(); ++i) {
+    const Use& use = op.uses[i];
+    if (use.how != How::kWrite) {
+      const bool is_written = hazards_.WriterOf(linked.uses[i].block) != kNoOp;
+      if (!is_written && !IsThereAtTheStart(use.block)) {
+        return FailedPrecondition("\"", ToString(op), "\": what lies in ", ToString(use.block),
+                                  " does not come before it");
+      }
+      const bool copy = use.role == Role::kSource && CarriesParameters(op.channel);
+      if (use.role == Role::kParameters || copy) NoteRead(use.block, linked);
+    } else if (op.kind == OpKind::kRelease) {
+      NoteRead(use.block, linked);
+    }
+  }
+  static_cast<Before&>(linked) = hazards_.Append(op, linked.uses);
+  return absl::OkStatus();
+}
+
+bool Linker::IsThereAtTheStart(const MemoryBlock& block) const {
+  switch (block.kind) {
+    case BlockKind::kVersion:
+    case BlockKind::kMasters:
+    case BlockKind::kPrediction:
+    case BlockKind::kState: return plan_.has_masters(self_, block.stage);
+    case BlockKind::kStatistics: return self_.value == 0;
+    case BlockKind::kNorm: return plan_.first_iteration > 0;  // of the iterations before
+    default: return false;
+  }
+}
+
+void Linker::NoteRead(const MemoryBlock& block, LinkedOp& linked) const {
+  const Op& op = linked.op;
+  const StageId j = StageOfRead(op, linked.reads.size());
+  Version version = op.version;
+  if (j != op.stage) {
+    version = op.kind == OpKind::kEvaluate ? VersionAfter(plan_, j, op.iteration.value)
+                                           : ReadVersion(rule_, {self_, op.iteration, op.lap}, j);
+  }
+  linked.reads.push_back({j, version, block});
+}
+
+// The stage of the n-th parameters that an operation reads: its own, then those tied to it.
+StageId Linker::StageOfRead(const Op& op, size_t n) const {
+  if (plan_.stage(op.stage).parameter_bytes > 0 && n-- == 0) return op.stage;
+  for (int i = 0; i < op.stage.value; ++i) {
+    const bool tied = plan_.last_use(StageId(i)) == op.stage;
+    if (tied && plan_.stages[i].parameter_bytes > 0 && n-- == 0) return StageId(i);
+  }
+  return op.stage;
 }
 
 int64_t Hazards::WriterOf(int block) const {
-  return block < std::ssize(accesses_) ? accesses_[block].writer : -1;
+  return block < std::ssize(accesses_) ? accesses_[block].writer : kNoOp;
 }
 
 Before Hazards::Append(const Op& op, std::span<const NumberedUse> uses) {

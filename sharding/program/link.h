@@ -12,7 +12,6 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <span>
 #include <tuple>
 #include <vector>
@@ -21,45 +20,16 @@
 #include "sharding/op.h"
 #include "sharding/plan.h"
 #include "sharding/program/block.h"
+#include "sharding/rules/schedule.h"
 
 namespace ringzero {
 
-inline constexpr int64_t kInitial = -1;  // what a block holds at the start
-inline constexpr int64_t kNoOp = -2;
-
-// A version that an operation reads.
-struct Read {
-  StageId stage;
-  Version version;
-  MemoryBlock block;
-};
-
-struct LinkedOp {
-  Instruction op;
-  NumberedUses uses;           // its operands
-  std::vector<int64_t> after;  // must be done; ascending, no duplicates
-  int64_t behind = kNoOp;      // the message before it on its channel: must have begun
-  std::vector<Read> reads;     // parameters: its own stage first, then stages tied to it
-};
-
-// Not thread-safe. FailedPrecondition, naming the operation, when something that it needs does not
-// come before it: such a program is wrong.
-class Linker {
- public:
-  Linker(const Plan& plan, WorkerId self);
-  ~Linker();
-  absl::StatusOr<std::vector<LinkedOp>> Append(std::span<const Instruction> ops);
-  const std::vector<MemoryBlock>& blocks() const;  // of what was appended, by number
-
- private:
-  class State;
-  std::unique_ptr<State> state_;
-};
+inline constexpr int64_t kNoOp = -1;
 
 // What an operation waits for, by numbers counted from the first Append.
 struct Before {
   std::vector<int64_t> after;  // must be done; ascending, no duplicates
-  int64_t behind = -1;         // of a message, the one before it on its channel: must have begun
+  int64_t behind = kNoOp;      // of a message, the one before it on its channel: must have begun
 };
 
 // The waits that follow from the blocks which operations name.
@@ -76,21 +46,59 @@ struct Before {
 class Hazards {
  public:
   Before Append(const Op& op, std::span<const NumberedUse> uses);
-  // The last to write it; -1: it is as it was at the start.
+  // The last to write it; kNoOp: it is as it was at the start.
   int64_t WriterOf(int block) const;
 
  private:
   struct Access {
-    int64_t writer = -1;
+    int64_t writer = kNoOp;
     std::vector<int64_t> readers;  // since then
-    int64_t computing = -1;        // the last reader that computes: it stands for all before it
+    int64_t computing = kNoOp;     // the last reader that computes: it stands for all before it
   };
   using Line = std::tuple<OpKind, Channel, WorkerId>;  // a channel's sends, or its receives
 
   int64_t next_ = 0;
-  int64_t computed_ = -1;
+  int64_t computed_ = kNoOp;
   std::map<Line, int64_t> messages_;  // the last ones
   std::vector<Access> accesses_;      // by the number of the block
+};
+
+// A version that an operation reads.
+struct Read {
+  StageId stage;
+  Version version;
+  MemoryBlock block;
+};
+
+struct LinkedOp : Before {
+  Instruction op;
+  NumberedUses uses;        // its operands
+  std::vector<Read> reads;  // parameters: its own stage first, then stages tied to it
+};
+
+// Not thread-safe. FailedPrecondition, naming the operation, when something that it needs does not
+// come before it: such a program is wrong.
+class Linker {
+ public:
+  Linker(const Plan& plan, WorkerId self) : plan_(plan), self_(self) {}
+  Linker(const Linker&) = delete;
+  absl::StatusOr<std::vector<LinkedOp>> Append(std::span<const Instruction> ops);
+  const std::vector<MemoryBlock>& blocks() const {
+    return blocks_.blocks();
+  }  // appended, by number
+
+ private:
+  absl::Status Resolve(LinkedOp& linked);
+  bool IsThereAtTheStart(const MemoryBlock& block) const;
+  void NoteRead(const MemoryBlock& block, LinkedOp& linked) const;
+  StageId StageOfRead(const Op& op, size_t n) const;
+
+  const Plan plan_;
+  const UpdateRule rule_{plan_};
+  const WorkerId self_;
+  int64_t next_ = 0;  // number of the operation being linked
+  BlockNumbers blocks_;
+  Hazards hazards_;
 };
 
 }  // namespace ringzero
