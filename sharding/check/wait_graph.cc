@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <ranges>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
@@ -14,15 +15,26 @@
 
 namespace ringzero {
 
-WaitGraph::WaitGraph(const LinkedRing& ring) : ring_(ring), place_(ring.count(), {-1, -1}) {
+std::string DescribeCircle(const LinkedRing& ring, int i,
+                           const std::function<Blocker(int op)>& blocker_of) {
+  std::vector<bool> seen(ring.count(), false);
+  for (; !seen[i]; i = blocker_of(i).on) seen[i] = true;
+  std::string text;
+  const int first = i;
+  int length = 0;
+  constexpr int kShown = 12;
+  do {
+    const Blocker blocker = blocker_of(i);
+    if (length++ < kShown) absl::StrAppend(&text, ring.Describe(i), blocker.why);
+    i = blocker.on;
+  } while (i != first);
+  if (length > kShown) absl::StrAppend(&text, "... (", length - kShown, " more) ");
+  return absl::StrCat(text, ring.Describe(first));
+}
+
+WaitGraph::WaitGraph(const LinkedRing& ring) : ring_(ring) {
   for (int i = 0; i < ring.count(); ++i) {
     if (ring.op(i).kind == OpKind::kUpdate) updates_.push_back(i);
-  }
-  for (size_t q = 0; q < ring.queues.size(); ++q) {
-    const std::vector<int>& receives = ring.queues[q].receives;
-    for (size_t i = 0; i < receives.size(); ++i) {
-      place_[receives[i]] = {static_cast<int>(q), static_cast<int>(i)};
-    }
   }
 }
 
@@ -31,10 +43,10 @@ WaitGraph::Waits WaitGraph::FindWaits() const {
   waits.first.push_back(0);
   for (int node = 0; node < ring_.count(); ++node) {
     for (const int after : ring_.ops[node].after) waits.all.push_back({after, Why::kAfter});
-    if (const auto [queue, number] = place_[node]; queue >= 0) {
-      const std::vector<int>& receives = ring_.queues[queue].receives;
+    if (ring_.op(node).kind == OpKind::kReceive) {
       waits.all.push_back({ring_.partner[node], Why::kMessage});
-      if (number > 0) waits.all.push_back({receives[number - 1], Why::kOrder});
+      const int before = ring_.ops[node].behind;
+      if (before >= 0) waits.all.push_back({before, Why::kOrder});
     }
     waits.first.push_back(static_cast<int>(waits.all.size()));
   }
@@ -43,18 +55,16 @@ WaitGraph::Waits WaitGraph::FindWaits() const {
 
 std::vector<int> WaitGraph::Order(const Waits& waits) {
   const int count = static_cast<int>(waits.first.size()) - 1;
-  std::vector<int> missing(count), first(count + 1, 0), order;
-  for (const Wait& wait : waits.all) ++first[wait.on + 1];
-  for (int i = 0; i < count; ++i) first[i + 1] += first[i];
-  std::vector<int> next = first, followers(waits.all.size());
+  const Reverse followers(
+      count, [&](int node) { return waits.of(node) | std::views::transform(&Wait::on); });
+  std::vector<int> missing(count), order;
   for (int node = 0; node < count; ++node) {
-    for (const Wait& wait : waits.of(node)) followers[next[wait.on]++] = node;
     missing[node] = static_cast<int>(waits.of(node).size());
     if (missing[node] == 0) order.push_back(node);
   }
   for (size_t i = 0; i < order.size(); ++i) {
-    for (int f = first[order[i]]; f < first[order[i] + 1]; ++f) {
-      if (--missing[followers[f]] == 0) order.push_back(followers[f]);
+    for (const int follower : followers[order[i]]) {
+      if (--missing[follower] == 0) order.push_back(follower);
     }
   }
   return order;
@@ -71,29 +81,19 @@ absl::Status WaitGraph::CheckProgress() const {
 }
 
 std::string WaitGraph::DescribeCycle(const Waits& waits, const std::vector<bool>& done) const {
-  const auto stuck_on = [&](int node) {
+  const auto blocker_of = [&](int node) -> Blocker {
     const std::span<const Wait> all = waits.of(node);
-    return *std::find_if(all.begin(), all.end(), [&](const Wait& wait) { return !done[wait.on]; });
-  };
-  int node = static_cast<int>(std::find(done.begin(), done.end(), false) - done.begin());
-  std::vector<bool> seen(done.size(), false);
-  for (; !seen[node]; node = stuck_on(node).on) seen[node] = true;
-  std::string text;
-  const int start = node;
-  int length = 0;
-  constexpr int kShown = 12;
-  do {
-    const Wait wait = stuck_on(node);
+    const Wait wait =
+        *std::find_if(all.begin(), all.end(), [&](const Wait& each) { return !done[each.on]; });
     const bool slot = wait.why == Why::kAfter && ring_.WaitsForSlot(node, wait.on);
     const char* why = slot                        ? " waits for a slot until "
                       : wait.why == Why::kAfter   ? " waits for "
                       : wait.why == Why::kMessage ? " waits for the message of "
                                                   : " waits behind ";
-    if (length++ < kShown) absl::StrAppend(&text, ring_.Describe(node), why);
-    node = wait.on;
-  } while (node != start);
-  if (length > kShown) absl::StrAppend(&text, "... (", length - kShown, " more) ");
-  return absl::StrCat(text, ring_.Describe(start));
+    return {wait.on, why};
+  };
+  const auto stuck = std::find(done.begin(), done.end(), false);
+  return DescribeCircle(ring_, static_cast<int>(stuck - done.begin()), blocker_of);
 }
 
 absl::Status WaitGraph::CheckOverwrites(const Plan& plan, int small_ring) const {

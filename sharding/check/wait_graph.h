@@ -12,6 +12,7 @@
 
 #include <compare>
 #include <functional>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -23,6 +24,37 @@
 #include "sharding/program/linked_ring.h"
 
 namespace ringzero {
+
+// For each of so many operations, those in whose lists it stands.
+class Reverse {
+ public:
+  Reverse(int count, const auto& list_of) : first_(static_cast<size_t>(count) + 1) {
+    for (int i = 0; i < count; ++i) {
+      for (const int each : list_of(i)) ++first_[each + 1];
+    }
+    std::partial_sum(first_.begin(), first_.end(), first_.begin());
+    all_.resize(static_cast<size_t>(first_.back()));
+    std::vector<int> next(first_.begin(), first_.end() - 1);
+    for (int i = 0; i < count; ++i) {
+      for (const int each : list_of(i)) all_[next[each]++] = i;
+    }
+  }
+  std::span<const int> operator[](int i) const {
+    return {all_.data() + first_[i], all_.data() + first_[i + 1]};
+  }
+
+ private:
+  std::vector<int> first_, all_;
+};
+
+// What an operation waits for that never ends, and why: " waits for ".
+struct Blocker {
+  int on;
+  const char* why;
+};
+// The circle of waits to which operation i leads.
+std::string DescribeCircle(const LinkedRing& ring, int i,
+                           const std::function<Blocker(int op)>& blocker_of);
 
 class WaitGraph {
  public:
@@ -71,7 +103,6 @@ class WaitGraph {
 
   const LinkedRing& ring_;
   std::vector<int> updates_;
-  std::vector<std::pair<int, int>> place_;  // of a receive: its queue and its number in it
 };
 
 // A block by its worker and its number there (block.h).

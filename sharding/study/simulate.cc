@@ -7,9 +7,7 @@
 #include <deque>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <queue>
-#include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -376,29 +374,6 @@ int64_t Draw(uint64_t seed, uint64_t which, int64_t most) {
   return static_cast<int64_t>((x ^ (x >> 31)) % static_cast<uint64_t>(most + 1));
 }
 
-// For each of so many operations, those in whose lists it stands.
-class Reverse {
- public:
-  template <typename ListOf>
-  Reverse(int count, ListOf list_of) : first_(static_cast<size_t>(count) + 1) {
-    for (int i = 0; i < count; ++i) {
-      for (const int each : list_of(i)) ++first_[each + 1];
-    }
-    std::partial_sum(first_.begin(), first_.end(), first_.begin());
-    all_.resize(static_cast<size_t>(first_.back()));
-    std::vector<int> next(first_.begin(), first_.end() - 1);
-    for (int i = 0; i < count; ++i) {
-      for (const int each : list_of(i)) all_[next[each]++] = i;
-    }
-  }
-  std::span<const int> operator[](int i) const {
-    return {all_.data() + first_[i], all_.data() + first_[i + 1]};
-  }
-
- private:
-  std::vector<int> first_, all_;
-};
-
 class Runner {
  public:
   Runner(const Plan& plan, const LinkedRing& ring, const SimulationOptions& options)
@@ -572,33 +547,19 @@ class Runner {
   }
 
   // Something that `i`, which never ended, waits for.
-  int Blocker(int i, std::string* why) const {
+  Blocker BlockerOf(int i) const {
     for (const int after : ring_.ops[i].after) {
-      if (!states_[after].done) {
-        *why = ring_.WaitsForSlot(i, after) ? " waits for a slot until " : " waits for ";
-        return after;
-      }
+      if (states_[after].done) continue;
+      const bool slot = ring_.WaitsForSlot(i, after);
+      return {after, slot ? " waits for a slot until " : " waits for "};
     }
-    *why = " waits for the message of ";
-    return ring_.partner[i];
+    return {ring_.partner[i], " waits for the message of "};
   }
 
   std::string Circle() const {
-    std::string why, text;
     int i = 0;
     while (states_[i].done) ++i;
-    std::vector<bool> seen(states_.size(), false);
-    for (; !seen[i]; i = Blocker(i, &why)) seen[i] = true;
-    const int first = i;
-    int length = 0;
-    constexpr int kShown = 12;
-    do {
-      const int next = Blocker(i, &why);
-      if (length++ < kShown) absl::StrAppend(&text, ring_.Describe(i), why);
-      i = next;
-    } while (i != first);
-    if (length > kShown) absl::StrAppend(&text, "... (", length - kShown, " more) ");
-    return absl::StrCat(text, ring_.Describe(first));
+    return DescribeCircle(ring_, i, [this](int op) { return BlockerOf(op); });
   }
 
   const Plan& plan_;
