@@ -181,27 +181,8 @@ void FindHorizons(const Plan& plan, LinkedRing& ring) {
   }
 }
 
-}  // namespace
-
-std::string LinkedRing::Describe(int i) const {
-  const int w = worker_of(i);
-  return DescribeOp(WorkerId(w), i - begin[w], op(i));
-}
-
-Instruction LinkedRing::InstructionOf(int i) const {
-  Instruction instruction = op(i);
-  instruction.loan = ops[i].loan;
-  for (const NumberedUse& use : ops[i].uses) {
-    instruction.uses.emplace_back(use.role, use.how, blocks[worker_of(i)][use.block]);
-  }
-  return instruction;
-}
-
-std::string DescribeOp(WorkerId worker, size_t index, const Op& op) {
-  return absl::StrCat("worker ", worker.value, ", line ", index + 2, ": \"", ToString(op), "\"");
-}
-
-absl::Status CheckWholeRun(const Plan& plan, std::span<const Program> programs) {
+// That there is one program per worker, in order, each of the whole run.
+absl::Status CheckWholeRun(const Plan& plan, const std::vector<Program>& programs) {
   if (static_cast<int>(programs.size()) != plan.workers) {
     return InvalidArgument("there are ", plan.workers, " workers, but ", programs.size(),
                            " programs");
@@ -216,6 +197,22 @@ absl::Status CheckWholeRun(const Plan& plan, std::span<const Program> programs) 
     }
   }
   return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string LinkedRing::Describe(int i) const {
+  const int w = worker_of(i);
+  return absl::StrCat("worker ", w, ", line ", i - begin[w] + 2, ": \"", ToString(op(i)), "\"");
+}
+
+Instruction LinkedRing::InstructionOf(int i) const {
+  Instruction instruction = op(i);
+  instruction.loan = ops[i].loan;
+  for (const NumberedUse& use : ops[i].uses) {
+    instruction.uses.emplace_back(use.role, use.how, blocks[worker_of(i)][use.block]);
+  }
+  return instruction;
 }
 
 absl::StatusOr<LinkedRing> LinkedRing::Join(const Plan& plan, std::vector<Program> programs) {
@@ -260,12 +257,6 @@ absl::StatusOr<LinkedRing> LinkedRing::Write(const Plan& plan) {
   RZ_RETURN_IF_ERROR(SortIntoQueues(plan, ring));
   RZ_RETURN_IF_ERROR(JoinMessages(ring));
   ring.Finish(plan);
-  return ring;
-}
-
-absl::StatusOr<LinkedRing> LinkedRing::Make(const Plan& plan, std::vector<Program> programs) {
-  RZ_ASSIGN_OR_RETURN(LinkedRing ring, Join(plan, std::move(programs)));
-  RZ_RETURN_IF_ERROR(ring.Link(plan));
   return ring;
 }
 

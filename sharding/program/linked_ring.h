@@ -1,7 +1,7 @@
 // LinkedRing: the programs of all workers as one graph's nodes, every message joined to its
 // receive.
 //
-//   RZ_ASSIGN_OR_RETURN(LinkedRing ring, LinkedRing::Write(plan));   // or Make(plan, programs)
+//   RZ_ASSIGN_OR_RETURN(LinkedRing ring, LinkedRing::Write(plan));
 //   ring.ops[i].after;      // numbers of operations of the whole ring
 //   ring.partner[send];     // the receive at the other end
 //
@@ -10,7 +10,6 @@
 #ifndef RINGZERO_SHARDING_PROGRAM_LINKED_RING_H_
 #define RINGZERO_SHARDING_PROGRAM_LINKED_RING_H_
 
-#include <span>
 #include <string>
 #include <vector>
 
@@ -97,26 +96,19 @@ struct LinkedRing {
   // head.
   std::string Describe(int i) const;
 
-  // Joined alone, without links: `after` and all that follows from them are empty. The
-  // error of CheckWholeRun. FailedPrecondition, naming worker, line and operation, if sends and
-  // receives do not match one to one and in order with equal names.
+  // Joined alone, without links: `after` and all that follows from them are empty. InvalidArgument
+  // unless there is one program per worker, in order, each of the whole run. FailedPrecondition,
+  // naming worker, line and operation, if sends and receives do not match one to one and in order
+  // with equal names.
   static absl::StatusOr<LinkedRing> Join(const Plan& plan, std::vector<Program> programs);
   // The links of what is joined. FailedPrecondition likewise if a program does not link.
   absl::Status Link(const Plan& plan);
-  // Both.
-  static absl::StatusOr<LinkedRing> Make(const Plan& plan, std::vector<Program> programs);
   // Both, of the plan's own programs, which are never there as a whole. The error of CheckPlan, too.
   static absl::StatusOr<LinkedRing> Write(const Plan& plan);
 
  private:
   void Finish(const Plan& plan);  // what follows from links and queues
 };
-
-// InvalidArgument unless there is one program per worker, in order, each of the whole run.
-absl::Status CheckWholeRun(const Plan& plan, std::span<const Program> programs);
-
-// The text of an operation of a program that is not linked (yet): like LinkedRing::Describe.
-std::string DescribeOp(WorkerId worker, size_t index, const Op& op);
 
 }  // namespace ringzero
 

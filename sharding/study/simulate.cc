@@ -34,15 +34,6 @@ Plan RuleAlone(Plan plan) {
   return plan;
 }
 
-// What ended last of all that operation i waited for; there must be something.
-int LastCause(const LinkedRing& ring, const Timeline& times, int i) {
-  int cause = ring.ops[i].after.front();
-  for (const int after : ring.ops[i].after) {
-    if (times.end[after] > times.end[cause]) cause = after;
-  }
-  return cause;
-}
-
 absl::Status CheckOptions(const Plan& plan, const SimulationOptions& options) {
   if (plan.window < 1 && plan.workers > 1) {
     return absl::InvalidArgumentError("plan: window is not resolved yet (ChooseWindow)");
@@ -76,6 +67,26 @@ std::vector<int> HostsOf(const LinkTicks& links, int workers) {
   for (const int count : links.hosts) hosts.insert(hosts.end(), count, std::ssize(hosts));
   for (int w = static_cast<int>(hosts.size()); w < workers; ++w) hosts.push_back(w);
   return hosts;
+}
+
+// When all of a ring happens.
+struct TimedRing {
+  LinkedRing ring;
+  Timeline times;
+};
+
+// What ended last of all that operation i waited for; there must be something.
+int LastCause(const LinkedRing& ring, const Timeline& times, int i) {
+  return *std::ranges::max_element(ring.ops[i].after, {},
+                                   [&](int after) { return times.end[after]; });
+}
+
+// The plan's own programs of the whole run.
+absl::StatusOr<TimedRing> RunWhole(const Plan& plan, const SimulationOptions& options) {
+  RZ_ASSIGN_OR_RETURN(LinkedRing ring, LinkedRing::Write(plan));
+  RZ_RETURN_IF_ERROR(CheckOptions(plan, options));
+  RZ_ASSIGN_OR_RETURN(Timeline times, RunTimeline(plan, ring, options));
+  return TimedRing{std::move(ring), std::move(times)};
 }
 
 class Tally {
@@ -208,15 +219,6 @@ int ActivationsOf(const Plan& plan, const Op& op) {
   return op.kind == OpKind::kBackward ? -1 : 0;
 }
 
-int TimedRing::LastCause(int i) const { return ringzero::LastCause(ring, times, i); }
-
-absl::StatusOr<TimedRing> RunWhole(const Plan& plan, const SimulationOptions& options) {
-  RZ_ASSIGN_OR_RETURN(LinkedRing ring, LinkedRing::Write(plan));
-  RZ_RETURN_IF_ERROR(CheckOptions(plan, options));
-  RZ_ASSIGN_OR_RETURN(Timeline times, RunTimeline(plan, ring, options));
-  return TimedRing{std::move(ring), std::move(times)};
-}
-
 absl::StatusOr<Simulation> Simulate(const Plan& plan, const SimulationOptions& options) {
   RZ_ASSIGN_OR_RETURN(const TimedRing timed, RunWhole(plan, options));
   return Tally(plan, timed.ring, timed.times).Count(options);
@@ -255,7 +257,7 @@ std::vector<Event> WorkerEvents(const TimedRing& timed, int w,
     const int64_t start = op.kind == OpKind::kReceive ? times.end[i] : times.start[i];
     if (IsCompute(op.kind)) {
       if (start > computed_until && !ring.ops[i].after.empty()) {
-        const int cause = timed.LastCause(i);
+        const int cause = LastCause(ring, times, i);
         Op missing = ring.op(cause);
         const int where = ring.worker_of(cause);
         if (where != w) missing.peer = WorkerId(where);

@@ -140,17 +140,6 @@ struct Timeline {
 absl::StatusOr<Timeline> RunTimeline(const Plan& plan, const LinkedRing& ring,
                                      const SimulationOptions& options);
 
-// The plan's own programs of the whole run, and when all of it happens: what Simulate counts.
-struct TimedRing {
-  LinkedRing ring;
-  Timeline times;
-
-  // What ended last of all that operation i waited for; there must be something.
-  int LastCause(int i) const;
-};
-// InvalidArgument for options that do not fit the plan; RunTimeline's error.
-absl::StatusOr<TimedRing> RunWhole(const Plan& plan, const SimulationOptions& options);
-
 // The events that Simulate expects, as the engine would record them: of the whole run, by worker and
 // time; times are ticks. The errors of Simulate.
 absl::StatusOr<std::vector<std::vector<Event>>> PredictEvents(const Plan& plan,

@@ -286,7 +286,8 @@ TEST_P(MutationTest, MovedOperationsAreRefusedOrRunRight) {
       continue;
     }
     ++accepted;
-    RZ_ASSIGN(const auto ring, LinkedRing::Make(plan_, moved));
+    RZ_ASSIGN(auto ring, LinkedRing::Join(plan_, moved));
+    ASSERT_EQ(ring.Link(plan_), absl::OkStatus());
     for (uint64_t seed = 1; seed <= 3; ++seed) {
       const auto times =
           RunTimeline(plan_, ring, {.update_ticks = 3, .jitter_ticks = 20, .seed = seed});

@@ -217,7 +217,7 @@ std::vector<Program> ProgramsOf(const Plan& plan) {
 }
 
 LinkedRing RingOf(const Plan& plan) {
-  absl::StatusOr<LinkedRing> ring = LinkedRing::Make(plan, ProgramsOf(plan));
+  absl::StatusOr<LinkedRing> ring = LinkedRing::Write(plan);
   EXPECT_TRUE(ring.ok()) << ring.status();
   return ring.ok() ? *std::move(ring) : LinkedRing();
 }
