@@ -286,13 +286,10 @@ absl::StatusOr<std::vector<std::pair<WorkerId, WorkerId>>> PayloadPairs(const Pl
   const Plan shortened = ShortenedPlan(plan);
   for (int w = 0; w < plan.workers; ++w) {
     const WorkerId self(w);
-    RZ_ASSIGN_OR_RETURN(ProgramWriter writer,
-                        ProgramWriter::Create(shortened, self, WholeRun(shortened).begin));
-    while (writer.part().has_value()) {
-      for (const Instruction& op : writer.Next()) {
-        const bool carries = op.kind == OpKind::kSend && op.channel != Channel::kToken;
-        if (carries && !IsWord(op)) pairs.insert({self, op.peer});
-      }
+    RZ_ASSIGN_OR_RETURN(const Program program, MakeProgram(shortened, self, WholeRun(shortened)));
+    for (const Instruction& op : program.ops) {
+      const bool carries = op.kind == OpKind::kSend && op.channel != Channel::kToken;
+      if (carries && !IsWord(op)) pairs.insert({self, op.peer});
     }
   }
   return std::vector<std::pair<WorkerId, WorkerId>>(pairs.begin(), pairs.end());
@@ -401,12 +398,12 @@ int64_t MemoryBytes::total() const {
   return bytes;
 }
 
-const std::vector<MemoryCategory>& MemoryCategories() {
-  static const auto* const categories = new std::vector<MemoryCategory>{
+std::span<const MemoryCategory> MemoryCategories() {
+  static constexpr MemoryCategory kCategories[] = {
       {"masters", &MemoryBytes::masters}, {"versions", &MemoryBytes::versions},
       {"moments", &MemoryBytes::moments}, {"sums", &MemoryBytes::sums},
       {"taken", &MemoryBytes::taken},     {"gradients", &MemoryBytes::gradients}};
-  return *categories;
+  return kCategories;
 }
 
 MemoryBytes MemoryForecast::host() const {

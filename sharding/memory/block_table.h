@@ -43,7 +43,7 @@ struct MemoryCategory {
   const char* name;
   int64_t MemoryBytes::*bytes;
 };
-const std::vector<MemoryCategory>& MemoryCategories();
+std::span<const MemoryCategory> MemoryCategories();
 
 // Who else may reach a block.
 enum class Access : uint8_t {

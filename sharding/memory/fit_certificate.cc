@@ -67,53 +67,38 @@ std::string ToString(MemoryPlace place) {
 
 FitCertificate Certify(const FitInput& input) {
   const std::vector<MemoryBytes>& workers = input.states.workers;
-  const size_t count = workers.size();
-  FitCertificate fit;
-  fit.hosts = input.hosts;
-  fit.apart.assign(count, 0);
-  fit.apart_place = input.places.passes;
-  const auto add = [&](std::string name, MemoryPlace place) -> FitLine& {
-    fit.lines.push_back(
-        {.name = std::move(name), .place = place, .workers = std::vector<int64_t>(count)});
-    return fit.lines.back();
+  const std::vector<WorkerExtras>& extras = input.extras;
+  const FitPlaces& places = input.places;
+  FitCertificate fit{.hosts = input.hosts, .apart_place = places.passes};
+  const auto add = [&](const char* name, MemoryPlace place, const auto& bytes_of) -> FitLine& {
+    FitLine& line = fit.lines.emplace_back(FitLine{.name = name, .place = place});
+    for (size_t w = 0; w < workers.size(); ++w) line.workers.push_back(bytes_of(w));
+    return line;
   };
+  // How much more the heap holds at its most than activations and gradients, each at their most.
+  const auto together = [&](size_t w) {
+    return PassPeak(input.pass, workers[w]) - Activations(input.pass, workers[w]) -
+           workers[w].gradients;
+  };
+  for (size_t w = 0; w < workers.size(); ++w) {
+    fit.apart.push_back(std::max<int64_t>(0, -together(w)));
+  }
   for (const MemoryCategory& category : MemoryCategories()) {
-    FitLine& line = add(category.name, PlaceOf(category, input.places));
-    for (size_t w = 0; w < count; ++w) line.workers[w] = workers[w].*category.bytes;
+    add(category.name, PlaceOf(category, places),
+        [&](size_t w) { return workers[w].*category.bytes; });
   }
-  FitLine statistics = add("statistics", input.places.passes);
-  FitLine activations = add("activations", input.places.passes);
-  FitLine pools = add("pools", input.places.parameters);
-  FitLine rounding = add("rounding", input.places.moments);
-  FitLine staging{.name = "staging", .workers = std::vector<int64_t>(count)};
-  for (size_t w = 0; w < count; ++w) {
-    statistics.workers[w] = input.extras[w].statistics;
-    pools.workers[w] = input.extras[w].pools;
-    activations.workers[w] = Activations(input.pass, workers[w]);
-    const int64_t separate = activations.workers[w] + workers[w].gradients;
-    const int64_t together = PassPeak(input.pass, workers[w]);
-    fit.apart[w] = std::max<int64_t>(0, separate - together);
-    staging.workers[w] = input.extras[w].staging;
-    rounding.workers[w] = input.extras[w].rounding + std::max<int64_t>(0, together - separate);
-  }
-  const size_t states = MemoryCategories().size();
-  fit.lines[states] = statistics;
-  fit.lines[states + 1] = activations;
-  fit.lines[states + 2] = pools;
-  fit.lines[states + 3] = rounding;
-  const bool saves = std::ranges::any_of(staging.workers, [](int64_t bytes) { return bytes > 0; });
-  if (saves) fit.lines.push_back(std::move(staging));
-  FitLine process{.name = "process", .workers = std::vector<int64_t>(count)};
-  FitLine once{.name = "process, once",
-               .workers = std::vector<int64_t>(count),
-               .once = input.process_once_bytes};
-  if (input.one_process) {
-    once.once += input.process_bytes;
-  } else {
-    process.workers.assign(count, input.process_bytes);
-  }
-  fit.lines.push_back(std::move(process));
-  fit.lines.push_back(std::move(once));
+  add("statistics", places.passes, [&](size_t w) { return extras[w].statistics; });
+  add("activations", places.passes, [&](size_t w) { return Activations(input.pass, workers[w]); });
+  add("pools", places.parameters, [&](size_t w) { return extras[w].pools; });
+  add("rounding", places.moments,
+      [&](size_t w) { return extras[w].rounding + std::max<int64_t>(0, together(w)); });
+  const bool saves =
+      std::ranges::any_of(extras, [](const WorkerExtras& each) { return each.staging > 0; });
+  if (saves) add("staging", MemoryPlace::kHost, [&](size_t w) { return extras[w].staging; });
+  const int64_t process = input.one_process ? 0 : input.process_bytes;
+  add("process", MemoryPlace::kHost, [&](size_t) { return process; });
+  add("process, once", MemoryPlace::kHost, [](size_t) { return 0; }).once =
+      input.process_once_bytes + input.process_bytes - process;
   return fit;
 }
 
