@@ -22,6 +22,10 @@ int64_t CostOfLap(const StagePlan& stage) {
   return stage.forward_cost + (stage.has_backward ? stage.backward_cost : 0);
 }
 
+bool Contains(const std::vector<int>& versions, int version) {
+  return std::ranges::find(versions, version) != versions.end();
+}
+
 // θ_t does not outlive iteration t: evaluations and collections look at it before.
 bool LooksFirst(const Plan& plan) { return plan.rule == Rule::kDp || plan.predict; }
 
@@ -38,7 +42,7 @@ class Computing {
   std::vector<Op> Take() {
     const bool early = LooksFirst(plan_);
     for (int t = plan_.first_iteration; t <= plan_.iterations; ++t) {
-      const bool evaluated = Evaluated(t), closing = t == plan_.iterations;
+      const bool evaluated = Contains(evaluations_, t), closing = t == plan_.iterations;
       if (evaluated && (early || closing)) Evaluation(t);
       if (early || closing) Collection(t);
       for (int l = 0; l < plan_.laps && !closing; ++l) TrainingLap({worker_, t, l});
@@ -50,16 +54,6 @@ class Computing {
 
  private:
   static bool Trainable(const StagePlan& stage) { return stage.sum_bytes > 0; }
-  bool Evaluated(int version) const {
-    return std::find(evaluations_.begin(), evaluations_.end(), version) != evaluations_.end();
-  }
-  bool Collected(int version) const {
-    return std::find(collections_.begin(), collections_.end(), version) != collections_.end();
-  }
-  int collector() const { return plan_.collection.worker.value; }
-  bool ShowsState(const StagePlan& stage) const {
-    return Trainable(stage) && stage.state_bytes > 0;
-  }
   Version Newest(int j, int updates) const {
     return Version(Trainable(plan_.stages[j]) ? updates : 0);
   }
@@ -67,7 +61,8 @@ class Computing {
   // Whoever collects sees parameters, sum and state of one stage after the other; worker 0 sees the
   // last version's parameters in any case.
   void Collection(int version) {
-    const bool collects = Collected(version) && worker_ == collector();
+    const bool collects =
+        Contains(collections_, version) && worker_ == plan_.collection.worker.value;
     const bool whole = collects && !plan_.collection.parameters_only;
     const bool result = plan_.exchange && version == plan_.iterations && worker_ == 0;
     for (int j = 0; j < plan_.stage_count() && (collects || result); ++j) {
@@ -80,7 +75,7 @@ class Computing {
       };
       add(Copy::kNone, Newest(j, version));
       if (whole && Trainable(stage)) add(Copy::kGradient, kNoVersion);
-      if (whole && ShowsState(stage)) add(Copy::kState, kNoVersion);
+      if (whole && Trainable(stage) && stage.state_bytes > 0) add(Copy::kState, kNoVersion);
     }
   }
 
@@ -245,11 +240,9 @@ bool HasStaggerToken(const Plan& plan, const StaggerWait& wait, int64_t m) {
   if (next.iteration >= plan.iterations) return false;
   if (next.iteration == finished.iteration) return true;
   if (IsOfDp(plan, next.iteration)) return false;  // it waits for this micro-batch
-  const auto among = [&](const std::vector<int>& versions) {
-    const int between = finished.iteration + (LooksFirst(plan) ? 1 : 0);
-    return std::find(versions.begin(), versions.end(), between) != versions.end();
-  };
-  return !among(RequiredEvaluations(plan)) && !among(RequiredCollections(plan));
+  const int between = finished.iteration + (LooksFirst(plan) ? 1 : 0);
+  return !Contains(RequiredEvaluations(plan), between) &&
+         !Contains(RequiredCollections(plan), between);
 }
 
 bool LapsEndAtOwners(const Plan& plan, int iteration) {
@@ -269,9 +262,7 @@ std::vector<int> RequiredEvaluations(const Plan& plan) {
   for (int v = plan.first_iteration; v <= plan.iterations && plan.exchange; ++v) {
     const bool due =
         evaluation.every > 0 && (v == plan.iterations || (v > 0 && v % evaluation.every == 0));
-    const bool asked = std::find(evaluation.versions.begin(), evaluation.versions.end(), v) !=
-                       evaluation.versions.end();
-    if (evaluation.laps > 0 && (due || asked)) versions.push_back(v);
+    if (evaluation.laps > 0 && (due || Contains(evaluation.versions, v))) versions.push_back(v);
   }
   return versions;
 }
@@ -282,8 +273,7 @@ namespace {
 std::vector<int> MadeVersions(const Plan& plan, int every, const std::vector<int>& named) {
   std::vector<int> versions;
   for (int v = plan.first_iteration + 1; v <= plan.iterations && plan.exchange; ++v) {
-    const bool due = every > 0 && v % every == 0;
-    if (due || std::find(named.begin(), named.end(), v) != named.end()) versions.push_back(v);
+    if ((every > 0 && v % every == 0) || Contains(named, v)) versions.push_back(v);
   }
   return versions;
 }
