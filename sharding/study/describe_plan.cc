@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "sharding/check/verify.h"
 #include "sharding/rules/partition.h"
@@ -70,13 +71,9 @@ std::string Head(const Plan& plan) {
     if (collection.every > 0) {
       absl::StrAppend(&text, " every ", Counted(collection.every, "update"));
     }
-    for (size_t i = 0; i < collection.versions.size(); ++i) {
-      const bool first = i == 0 && collection.every == 0;
-      absl::StrAppend(&text,
-                      first    ? " update "
-                      : i == 0 ? " and update "
-                               : ", ",
-                      collection.versions[i]);
+    if (!collection.versions.empty()) {
+      absl::StrAppend(&text, collection.every > 0 ? " and update " : " update ",
+                      absl::StrJoin(collection.versions, ", "));
     }
     absl::StrAppend(&text, "\n");
   }

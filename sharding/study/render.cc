@@ -110,6 +110,7 @@ constexpr double kLegend = 78;
 
 constexpr const char* kInk = "#1f2933";
 constexpr const char* kMuted = "#7b8794";
+constexpr const char* kLabel = "font-size=\"12\" fill=\"#1f2933\"";  // in ink
 constexpr const char* kSumColor = "#b5124a";
 
 class Figure {
@@ -144,6 +145,11 @@ class Figure {
 
   void Text(double x, double y, const std::string& style, const std::string& text) {
     Add("<text x=\"%.1f\" y=\"%.1f\" %s>%s</text>\n", x, y, style, text);
+  }
+
+  void Swatch(double x, double y, int width, const std::string& fill) {
+    Add("<rect x=\"%.1f\" y=\"%.1f\" width=\"%d\" height=\"16\" rx=\"2\" fill=\"%s\"/>\n", x, y,
+        width, fill);
   }
 
   void Open() {
@@ -212,9 +218,8 @@ class Figure {
   }
 
   void Axes() {
-    const std::string style = absl::StrFormat("font-size=\"12\" fill=\"%s\"", kInk);
     for (int w = 0; w < plan_.workers; ++w) {
-      Text(16, Y(w) + row_ / 2 + 4, style, absl::StrCat("worker ", w));
+      Text(16, Y(w) + row_ / 2 + 4, kLabel, absl::StrCat("worker ", w));
     }
     const double y = Y(plan_.workers) + 8;
     const std::string muted =
@@ -292,27 +297,23 @@ class Figure {
 
   void Legend() {
     const double y = height_ - kLegend + 14;
-    const std::string style = absl::StrFormat("font-size=\"12\" fill=\"%s\"", kInk);
     double x = 16;
     const auto swatches = [&](bool forward, const std::string& text) {
       for (int i = 0; i < 3; ++i) {
-        const int stage = i * (plan_.stage_count() - 1) / 2;
-        Add("<rect x=\"%.1f\" y=\"%.1f\" width=\"12\" height=\"16\" rx=\"2\" fill=\"%s\"/>\n",
-            x + 13 * i, y, Fill(forward, stage));
+        Swatch(x + 13 * i, y, 12, Fill(forward, i * (plan_.stage_count() - 1) / 2));
       }
-      Text(x + 46, y + 12.5, style, text);
+      Text(x + 46, y + 12.5, kLabel, text);
       x += 46 + 6.6 * static_cast<double>(text.size()) + 26;
     };
     swatches(true, "forward, darker with the stage");
     swatches(false, "backward");
-    Add("<rect x=\"%.1f\" y=\"%.1f\" width=\"24\" height=\"16\" rx=\"2\" fill=\"%s\"/>\n", x, y,
-        Fill(true, plan_.stage_count() / 2));
-    Text(x + 31, y + 12.5, style, "reads the newest version");
+    const std::string middle = Fill(true, plan_.stage_count() / 2);
+    Swatch(x, y, 24, middle);
+    Text(x + 31, y + 12.5, kLabel, "reads the newest version");
     x += 31 + 168;
-    Add("<rect x=\"%.1f\" y=\"%.1f\" width=\"24\" height=\"16\" rx=\"2\" fill=\"%s\"/>\n"
-        "<rect x=\"%.1f\" y=\"%.1f\" width=\"24\" height=\"16\" rx=\"2\" fill=\"url(#stale)\"/>\n",
-        x, y, Fill(true, plan_.stage_count() / 2), x, y);
-    Text(x + 31, y + 12.5, style, "hatched: reads the one before");
+    Swatch(x, y, 24, middle);
+    Swatch(x, y, 24, "url(#stale)");
+    Text(x + 31, y + 12.5, kLabel, "hatched: reads the one before");
     SumLegend(y + 28);
   }
 
@@ -323,7 +324,7 @@ class Figure {
         "r=\"3.6\" fill=\"%s\" stroke=\"#fff\"/>\n",
         y + 8, kSumColor, y + 8, kSumColor);
     Text(
-        62, y + 12.5, absl::StrFormat("font-size=\"12\" fill=\"%s\"", kInk),
+        62, y + 12.5, kLabel,
         absl::StrCat("the gradient sum of stage ", stage, ": every worker adds its own, and ",
                      plan_.spreads_sums() ? "all update from it (diamonds)"
                                           : absl::StrCat("worker ", plan_.stages[stage].owner.value,
