@@ -119,19 +119,10 @@ MemoryBlock Operands::BegunSum(StageId j) {
 }
 
 MemoryBlock Operands::ReceivedSum(const Op& receive) {
-  MemoryBlock& sum = sums_[receive.stage.value];
-  if (receive.channel == Channel::kFinished) {
-    sum = {.kind = BlockKind::kFinished, .stage = receive.stage};
-  } else {
-    sum = Slot(receive.channel, receive.peer);
-  }
-  return sum;
-}
-
-MemoryBlock Operands::BatchStatistics(StageId j) const {
-  const auto count = batches_.find(j.value);
-  const int64_t number = count == batches_.end() ? 0 : count->second;
-  return {.kind = BlockKind::kBatchStatistics, .stage = j, .index = Rest(number, 2)};
+  const bool finished = receive.channel == Channel::kFinished;
+  return sums_[receive.stage.value] =
+             finished ? MemoryBlock{.kind = BlockKind::kFinished, .stage = receive.stage}
+                      : Slot(receive.channel, receive.peer);
 }
 
 MemoryBlock Operands::Losses(Copy copy) const {

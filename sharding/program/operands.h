@@ -13,6 +13,7 @@
 #include <map>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "sharding/plan.h"
 #include "sharding/program/block.h"
@@ -31,7 +32,8 @@ int BlocksOf(const Plan& plan, BlockKind kind, Channel channel);
 class Operands {
  public:
   // `plan` must outlive this.
-  Operands(const Plan& plan, WorkerId self) : plan_(plan), self_(self) {}
+  Operands(const Plan& plan, WorkerId self)
+      : plan_(plan), self_(self), batches_(plan.stages.size()) {}
 
   // What reads version v of stage j, of traveller `copy`; nothing for a stage without parameters.
   Uses Parameters(StageId j, Version v, Copy copy) const;
@@ -56,7 +58,9 @@ class Operands {
   void MoveSum(StageId j, const MemoryBlock& to) { sums_[j.value] = to; }
 
   // Of a forward, and of the Apply behind it.
-  MemoryBlock BatchStatistics(StageId j) const;
+  MemoryBlock BatchStatistics(StageId j) const {
+    return {.kind = BlockKind::kBatchStatistics, .stage = j, .index = Rest(batches_[j.value], 2)};
+  }
   void NextBatchStatistics(StageId j) { ++batches_[j.value]; }
   // Of an End, and of the Fold behind it; `copy`: kNone, or kEvaluation.
   MemoryBlock Losses(Copy copy) const;
@@ -93,7 +97,7 @@ class Operands {
   std::map<std::tuple<Channel, WorkerId, Copy, StageId>, int64_t> long_copies_;
   std::map<std::pair<Copy, StageId>, MemoryBlock> copies_;  // the last received
   std::map<int, MemoryBlock> sums_;
-  std::map<int, int64_t> batches_;
+  std::vector<int64_t> batches_;  // by stage, so far
   std::map<std::pair<BlockKind, int>, int64_t> tokens_;
   int64_t gradients_ = 0, begun_ = 0;
   int64_t losses_[2] = {};

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "sharding/program/loans.h"
 #include "sharding/program/operands.h"
 #include "sharding/program/requests.h"
 #include "sharding/rules/schedule.h"
@@ -36,6 +37,7 @@ class ProgramWriter::Impl {
         self_(self),
         part_(ProgramPart{from, Lap(0)}),
         operands_(plan_, self) {
+    if (plan.lends()) loans_.emplace(plan_, self);
     if (plan.stagger && !alone()) tokens_ = StaggerTokens(plan);
     SortStages();
   }
@@ -49,7 +51,8 @@ class ProgramWriter::Impl {
   std::vector<Instruction> Next() {
     WritePart(*part_);
     part_ = PartBehind(*part_);
-    return std::exchange(ops_, {});
+    if (!loans_.has_value()) return std::exchange(ops_, {});
+    return loans_->Lower(std::exchange(ops_, {}));
   }
 
  private:
@@ -85,6 +88,9 @@ class ProgramWriter::Impl {
 
   int last_worker() const { return plan_.workers - 1; }
   bool alone() const { return plan_.workers == 1; }
+  // Whom this worker receives from around the ring, and sends to.
+  WorkerId Before() const { return WorkerId((self_.value + last_worker()) % plan_.workers); }
+  WorkerId Behind() const { return WorkerId((self_.value + 1) % plan_.workers); }
   bool Travels(StageId j) const { return plan_.stage(j).parameter_bytes > 0; }
   // Once, since every lap and every worker's injections go through them.
   void SortStages() {
@@ -116,6 +122,13 @@ class ProgramWriter::Impl {
   void Send(Op op, const MemoryBlock& from) {
     op.kind = OpKind::kSend;
     Emit(op, {Reading(Role::kSource, from)});
+  }
+  // A message that another micro-batch uses: it bears that one's name.
+  static Op For(const MicroBatch& m, Op message) {
+    message.iteration = m.iteration;
+    message.lap = m.lap;
+    message.peer = m.worker;
+    return message;
   }
   // A copy of parameters, from where this worker has it.
   void SendCopy(const Op& op) {
@@ -162,11 +175,13 @@ class ProgramWriter::Impl {
     if (!Travels(j)) return;
     const Channel relay = copy == Copy::kForward ? Channel::kForwardCopy : Channel::kBackwardCopy;
     const CopySource source = SourceOf(rule_, m, j);
-    Op op{.copy = copy, .stage = j, .version = ReadVersion(rule_, m, j)};
+    Op op{.copy = copy,
+          .stage = j,
+          .iteration = m.iteration,
+          .lap = m.lap,
+          .version = ReadVersion(rule_, m, j)};
     if (source.how != CopySource::How::kOwn && Comes(m, j)) {
       op.channel = source.how == CopySource::How::kRelay ? relay : Channel::kInject;
-      op.iteration = m.iteration;
-      op.lap = m.lap;
       op.peer = source.from;
       Receive(op, operands_.ReceivedCopy(op));
     }
@@ -174,10 +189,7 @@ class ProgramWriter::Impl {
     if (!next || SourceOf(rule_, *next, j).how != CopySource::How::kRelay) return;
     if (!Comes(*next, j)) return;
     op.channel = relay;
-    op.iteration = next->iteration;
-    op.lap = next->lap;
-    op.peer = next->worker;
-    SendCopy(op);
+    SendCopy(For(*next, op));
   }
 
   // Whether a copy comes for this micro-batch: where copies are held, for the first that reads it.
@@ -274,14 +286,11 @@ class ProgramWriter::Impl {
 
   // Our lap that m follows.
   std::optional<MicroBatch> LapBefore(const MicroBatch& m) const {
-    MicroBatch before = m;
-    if (m.lap.value > 0) {
-      before.lap = Lap(m.lap.value - 1);
-    } else {
-      if (m.iteration.value == plan_.first_iteration) return std::nullopt;
-      before.iteration = Iteration(m.iteration.value - 1);
-      before.lap = Lap(plan_.laps - 1);
-    }
+    const auto& [w, t, l] = m;
+    if (l.value == 0 && t.value == plan_.first_iteration) return std::nullopt;
+    const MicroBatch before = l.value > 0
+                                  ? MicroBatch{w, t, Lap(l.value - 1)}
+                                  : MicroBatch{w, Iteration(t.value - 1), Lap(plan_.laps - 1)};
     return FollowingLap(plan_, before) == m ? std::optional(before) : std::nullopt;
   }
 
@@ -327,12 +336,7 @@ class ProgramWriter::Impl {
             Writing(Role::kSnapshot, operands_.Snapshot(j, made))});
       for (const WorkerId to : SnapshotReceivers(plan_, made)) SendSnapshot(made, j, to);
     }
-    if (next && !alone()) {
-      op.iteration = next->iteration;
-      op.lap = next->lap;
-      op.peer = next->worker;
-      Send(op, StatisticsOf(j));
-    }
+    if (next && !alone()) Send(For(*next, op), StatisticsOf(j));
   }
 
   void SendSnapshot(Version v, StageId j, WorkerId to) {
@@ -363,13 +367,8 @@ class ProgramWriter::Impl {
       op.peer = plan_.owner(j);
       Send(op, sum);
     } else if (!alone()) {
-      const MicroBatch next = *NextMicroBatch(plan_, m);
-      op.iteration = next.iteration;
-      op.lap = next.lap;
-      op.peer = next.worker;
       const bool parks = self_ == SumsEndAt(plan_) && IsParked(plan_, m.iteration, j);
-      if (parks) op = ParkedSum(m, j, plan_.owner(j));
-      Send(op, sum);
+      Send(parks ? ParkedSum(m, j, plan_.owner(j)) : For(*NextMicroBatch(plan_, m), op), sum);
       PassParkedSum(m, j);
     }
   }
@@ -405,7 +404,7 @@ class ProgramWriter::Impl {
     const MemoryBlock metrics = MetricsOf(copy);
     Op op{.channel = Channel::kMetrics, .copy = copy, .iteration = t, .lap = l};
     if (!first && !alone()) {
-      op.peer = WorkerId((self_.value + plan_.workers - 1) % plan_.workers);
+      op.peer = Before();
       Receive(op, metrics);
     }
     Emit({.kind = OpKind::kFold, .copy = copy, .iteration = t, .lap = l},
@@ -413,7 +412,7 @@ class ProgramWriter::Impl {
           first ? Writing(Role::kFold, metrics) : Changing(Role::kFold, metrics)});
     operands_.NextLosses(copy);
     if (!alone()) {
-      op.peer = WorkerId((self_.value + 1) % plan_.workers);
+      op.peer = Behind();
       if (last) {
         op.channel = Channel::kReports;
         op.lap = kNoLap;
@@ -625,11 +624,11 @@ class ProgramWriter::Impl {
     if (alone()) return;
     Op op{.channel = Channel::kFinished, .stage = j, .iteration = t};
     if (self_.value != last_worker()) {
-      op.peer = WorkerId((self_.value + last_worker()) % plan_.workers);
+      op.peer = Before();
       Receive(op, operands_.ReceivedSum(op));
     }
     if (self_.value == last_worker() - 1) return;
-    op.peer = WorkerId((self_.value + 1) % plan_.workers);
+    op.peer = Behind();
     Send(op, operands_.Sum(j));
   }
 
@@ -638,7 +637,8 @@ class ProgramWriter::Impl {
       // The first version has the initial statistics.
       if (self_.value == last_worker() || t.value == plan_.first_iteration) break;
       if (plan_.stage(j).buffer_bytes == 0) continue;
-      ReceiveSnapshot(t, j);
+      Receive({.channel = Channel::kSnapshots, .stage = j, .iteration = t, .peer = Before()},
+              operands_.Snapshot(j, Version(t.value)));
       const WorkerId next(self_.value + 1);
       if (next.value < last_worker()) SendSnapshot(Version(t.value), j, next);
     }
@@ -655,14 +655,6 @@ class ProgramWriter::Impl {
     op.channel = Channel::kInject;
     op.peer = WorkerId(0);
     SendCopy(op);
-  }
-
-  void ReceiveSnapshot(Iteration t, StageId j) {
-    Receive({.channel = Channel::kSnapshots,
-             .stage = j,
-             .iteration = t,
-             .peer = WorkerId((self_.value + last_worker()) % plan_.workers)},
-            operands_.Snapshot(j, Version(t.value)));
   }
 
   Op EvaluationCopy(Iteration t, Lap l, StageId j) const {
@@ -729,6 +721,7 @@ class ProgramWriter::Impl {
   std::vector<std::vector<StageId>> tied_to_, backward_copies_at_;
   Operands operands_;
   std::vector<Instruction> ops_;
+  std::optional<LoanWriter> loans_;  // nothing is lent without
 };
 
 namespace {
@@ -754,13 +747,10 @@ IterationRange WholeRun(const Plan& plan) {
 absl::StatusOr<ProgramWriter> ProgramWriter::Create(const Plan& plan, WorkerId worker,
                                                     Iteration from) {
   RZ_RETURN_IF_ERROR(CheckRequest(plan, worker, {from, Iteration(from.value + 1)}));
-  auto impl = std::make_unique<Impl>(plan, worker, from);
-  auto loans = plan.lends() ? std::make_unique<LoanWriter>(impl->plan(), worker) : nullptr;
-  return ProgramWriter(std::move(impl), std::move(loans));
+  return ProgramWriter(std::make_unique<Impl>(plan, worker, from));
 }
 
-ProgramWriter::ProgramWriter(std::unique_ptr<Impl> impl, std::unique_ptr<LoanWriter> loans)
-    : impl_(std::move(impl)), loans_(std::move(loans)) {}
+ProgramWriter::ProgramWriter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ProgramWriter::ProgramWriter(ProgramWriter&&) noexcept = default;
 ProgramWriter& ProgramWriter::operator=(ProgramWriter&&) noexcept = default;
 ProgramWriter::~ProgramWriter() = default;
@@ -768,9 +758,7 @@ ProgramWriter::~ProgramWriter() = default;
 const Plan& ProgramWriter::plan() const { return impl_->plan(); }
 void ProgramWriter::Note(const RunRequest& request) { impl_->Note(request); }
 const std::optional<ProgramPart>& ProgramWriter::part() const { return impl_->part(); }
-std::vector<Instruction> ProgramWriter::Next() {
-  return loans_ == nullptr ? impl_->Next() : loans_->Lower(impl_->Next());
-}
+std::vector<Instruction> ProgramWriter::Next() { return impl_->Next(); }
 
 bool IsFrom(const ProgramPart& part, const Op& op) {
   if (op.iteration != part.iteration) return op.iteration > part.iteration;

@@ -23,7 +23,6 @@
 #include "sharding/op.h"
 #include "sharding/plan.h"
 #include "sharding/program/block.h"
-#include "sharding/program/loans.h"
 
 namespace ringzero {
 
@@ -86,9 +85,8 @@ class ProgramWriter {
 
  private:
   class Impl;
-  ProgramWriter(std::unique_ptr<Impl> impl, std::unique_ptr<LoanWriter> loans);
+  explicit ProgramWriter(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
-  std::unique_ptr<LoanWriter> loans_;  // null: nothing is lent
 };
 
 // Whether `op`, by its name, belongs to `part` or a later one. Of an iteration that is known in
