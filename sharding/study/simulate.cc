@@ -296,41 +296,28 @@ absl::StatusOr<std::vector<std::vector<Event>>> PredictEvents(const Plan& plan,
 
 namespace {
 
-// What an iteration in the middle of a run takes with one window or another.
-class WindowSteps {
- public:
-  explicit WindowSteps(const Plan& plan) : plan_(RuleAlone(plan)) {
-    plan_.laps = std::min(plan.laps, kEnoughLaps);
-  }
+// So many slots that no message ever waits for one.
+absl::StatusOr<int> WindowWithoutLimit(const Plan& plan) {
+  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(plan));
+  return WaitGraph(ring).LargestUsefulWindow();
+}
 
-  // In ticks, of kLong - kShort iterations: begin and end are alike in both runs.
-  absl::StatusOr<int64_t> With(int window) {
-    plan_.window = window;
-    RZ_ASSIGN_OR_RETURN(const int64_t less, Makespan(kShort));
-    RZ_ASSIGN_OR_RETURN(const int64_t more, Makespan(kLong));
-    return more - less;
-  }
-  // With so many slots no message ever waits for one.
-  absl::StatusOr<int> NoLimit() {
-    plan_.iterations = kLong;
-    RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(plan_));
-    return WaitGraph(ring).LargestUsefulWindow();
-  }
+constexpr int kFewIterations = 3, kMoreIterations = 5;
 
- private:
-  static constexpr int kShort = 3, kLong = 5;
-  // Messages come early from one lap to the next. With more laps the same waits are a smaller part.
-  static constexpr int kEnoughLaps = 4;
+absl::StatusOr<int64_t> Makespan(Plan plan, int iterations) {
+  plan.iterations = iterations;
+  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(plan));
+  RZ_ASSIGN_OR_RETURN(const Timeline times, RunTimeline(plan, ring, {}));
+  return *std::ranges::max_element(times.end);
+}
 
-  absl::StatusOr<int64_t> Makespan(int iterations) {
-    plan_.iterations = iterations;
-    RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(plan_));
-    RZ_ASSIGN_OR_RETURN(const Timeline times, RunTimeline(plan_, ring, {}));
-    return *std::max_element(times.end.begin(), times.end.end());
-  }
-
-  Plan plan_;
-};
+// In ticks, of a few iterations in the middle: begin and end are alike in both runs.
+absl::StatusOr<int64_t> StepsWith(int window, Plan plan) {
+  plan.window = window;
+  RZ_ASSIGN_OR_RETURN(const int64_t less, Makespan(plan, kFewIterations));
+  RZ_ASSIGN_OR_RETURN(const int64_t more, Makespan(plan, kMoreIterations));
+  return more - less;
+}
 
 }  // namespace
 
@@ -341,12 +328,16 @@ absl::StatusOr<int> ChooseFreeWindow(const Plan& plan) {
     RZ_ASSIGN_OR_RETURN(const int warmup, ChooseFreeWindow(WarmupOf(plan)));
     least = std::max(least, warmup);
   }
-  WindowSteps steps(plan);
-  RZ_ASSIGN_OR_RETURN(const int no_limit, steps.NoLimit());
+  // Messages come early from one lap to the next. With more laps the same waits are a smaller part.
+  constexpr int kEnoughLaps = 4;
+  Plan few = RuleAlone(plan);
+  few.laps = std::min(plan.laps, kEnoughLaps);
+  few.iterations = kMoreIterations;
+  RZ_ASSIGN_OR_RETURN(const int no_limit, WindowWithoutLimit(few));
   const int most = std::max(least, no_limit);
-  RZ_ASSIGN_OR_RETURN(const int64_t shortest, steps.With(most));
+  RZ_ASSIGN_OR_RETURN(const int64_t shortest, StepsWith(most, few));
   const auto is_enough = [&](int window) -> absl::StatusOr<bool> {
-    RZ_ASSIGN_OR_RETURN(const int64_t step, steps.With(window));
+    RZ_ASSIGN_OR_RETURN(const int64_t step, StepsWith(window, few));
     return 100 * (step - shortest) <= shortest;
   };
   // Most often a few more do. More slots delay nothing, so all that are larger are enough, too.
