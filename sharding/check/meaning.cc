@@ -126,26 +126,24 @@ class SymbolicRun {
 
   // --- the order ----------------------------------------------------------------------------------
   absl::Status RunAll() {
-    std::vector<absl::InlinedVector<int, 3>> next(ring_.count());
-    std::vector<int> missing(ring_.count(), 0);
-    if (plan_.lends()) before_.resize(ring_.count());
-    const auto edge = [&](int from, int to) {
-      next[from].push_back(to);
-      ++missing[to];
-      if (plan_.lends()) before_[to].push_back(from);
-    };
+    before_.resize(ring_.count());
     for (int w = 0; w < plan_.workers; ++w) {
       Hazards hazards;
       const int base = ring_.begin[w];
       for (int i = base; i < ring_.begin[w + 1]; ++i) {
         const Before waits = hazards.Append(ring_.op(i), ring_.ops[i].uses);
-        for (const int64_t before : waits.after) edge(base + static_cast<int>(before), i);
-        if (waits.behind >= 0) edge(base + static_cast<int>(waits.behind), i);
-        if (ring_.op(i).kind == OpKind::kReceive) edge(ring_.partner[i], i);
+        for (const int64_t before : waits.after) {
+          before_[i].push_back(base + static_cast<int>(before));
+        }
+        if (waits.behind >= 0) before_[i].push_back(base + static_cast<int>(waits.behind));
+        if (ring_.op(i).kind == OpKind::kReceive) before_[i].push_back(ring_.partner[i]);
       }
     }
-    std::vector<int> ready;
+    const Reverse next(
+        ring_.count(), [this](int i) -> auto& { return before_[i]; });
+    std::vector<int> missing, ready;
     for (int i = 0; i < ring_.count(); ++i) {
+      missing.push_back(static_cast<int>(before_[i].size()));
       if (missing[i] == 0) ready.push_back(i);
     }
     while (!ready.empty()) {
@@ -751,11 +749,11 @@ class SymbolicRun {
   // owners begin. An evaluation's comes from the left. All others come from the owner.
   absl::Status CheckSource() const {
     const int j = op_->stage.value;
-    Channel relay = Channel::kInject;  // none
-    int from = -1;
+    Channel channel = Channel::kInject;
+    int from = plan_.stages[j].owner.value;
     if (op_->copy == Copy::kEvaluation) {
       if (worker_ > 0) {
-        relay = Channel::kEvaluation;
+        channel = Channel::kEvaluation;
         from = worker_ - 1;
       }
     } else if (op_->copy == Copy::kForward || op_->copy == Copy::kBackward) {
@@ -766,15 +764,13 @@ class SymbolicRun {
       const bool begins_lap = worker_ == 0 && op_->lap.value > 0 && ends_laps;
       const int64_t first = first_ * per_iteration();
       if (m > first && !begins_lap && labels_.Of(PlaceOf(plan_, m - 1), j) == label) {
-        relay = op_->copy == Copy::kForward ? Channel::kForwardCopy : Channel::kBackwardCopy;
+        channel = op_->copy == Copy::kForward ? Channel::kForwardCopy : Channel::kBackwardCopy;
         from = PlaceOf(plan_, m - 1).worker;
       }
     } else {
-      relay = Channel::kCollection;
-      from = plan_.stages[j].owner.value;
+      channel = Channel::kCollection;
     }
-    const int source = from < 0 ? plan_.stages[j].owner.value : from;
-    if (op_->channel == relay && op_->peer.value == source) return absl::OkStatus();
+    if (op_->channel == channel && op_->peer.value == from) return absl::OkStatus();
     return Wrong("comes another way than the plan says");
   }
 
