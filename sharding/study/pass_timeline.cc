@@ -8,16 +8,16 @@
 namespace ringzero {
 
 void PassTimeline::Allocate(uint64_t block, int64_t bytes) {
-  places_[block] = {.block = blocks_.size(), .bytes = bytes};
+  places_[block] = blocks_.size();
   entries_.push_back({.kind = Kind::kAllocate, .block = blocks_.size()});
   blocks_.push_back({.bytes = bytes});
 }
 
 void PassTimeline::Free(uint64_t block) {
   const auto found = places_.find(block);
-  if (found == places_.end() || blocks_[found->second.block].freed) return;
-  blocks_[found->second.block].freed = true;
-  entries_.push_back({.kind = Kind::kFree, .block = found->second.block});
+  if (found == places_.end() || blocks_[found->second].freed) return;
+  blocks_[found->second].freed = true;
+  entries_.push_back({.kind = Kind::kFree, .block = found->second});
 }
 
 void PassTimeline::EndStage(const std::vector<uint64_t>& gradients) {
@@ -26,8 +26,8 @@ void PassTimeline::EndStage(const std::vector<uint64_t>& gradients) {
     auto found = places_.upper_bound(address);
     if (found == places_.begin()) continue;
     found = std::prev(found);
-    if (address >= found->first + static_cast<uint64_t>(found->second.bytes)) continue;
-    Block& block = blocks_[found->second.block];
+    Block& block = blocks_[found->second];
+    if (address >= found->first + static_cast<uint64_t>(block.bytes)) continue;
     if (!block.gradient) bytes += block.bytes;
     block.gradient = true;
   }

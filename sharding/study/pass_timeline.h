@@ -51,11 +51,7 @@ class PassTimeline {
   std::vector<Entry> entries_;
   std::vector<Block> blocks_;
   std::vector<int64_t> stage_gradients_;  // bytes, by EndStage
-  struct Placed {
-    size_t block;
-    int64_t bytes;
-  };
-  std::map<uint64_t, Placed> places_;  // the last block at each address
+  std::map<uint64_t, size_t> places_;     // the last block at each address
 };
 
 }  // namespace ringzero
