@@ -246,13 +246,8 @@ std::string CategoryName(const OwnBlock& own) {
 }  // namespace
 
 std::string ToString(Access access) {
-  switch (access) {
-    case Access::kPrivate: return "private";
-    case Access::kLentToRead: return "lent to read";
-    case Access::kLentToWrite: return "lent to write";
-    case Access::kExchanged: return "exchanged";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"private", "lent to read", "lent to write", "exchanged"};
+  return kNames[static_cast<size_t>(access)];
 }
 
 std::vector<OwnBlock> StateBlocks(const Plan& plan, WorkerId self,

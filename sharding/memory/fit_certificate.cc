@@ -57,12 +57,8 @@ int64_t Activations(const PassBytes& pass, const MemoryBytes& states) {
 }  // namespace
 
 std::string ToString(MemoryPlace place) {
-  switch (place) {
-    case MemoryPlace::kHost: return "host";
-    case MemoryPlace::kDevice: return "device";
-    case MemoryPlace::kDisk: return "disk";
-  }
-  return "?";
+  constexpr std::array<const char*, kMemoryPlaces> kNames = {"host", "device", "disk"};
+  return kNames[IndexOf(place)];
 }
 
 FitCertificate Certify(const FitInput& input) {

@@ -72,7 +72,7 @@ absl::Status WriteWorker(const Plan& plan, int worker, LinkedRing& ring) {
 }
 
 absl::Status SortIntoQueues(const Plan& plan, LinkedRing& ring) {
-  std::map<std::tuple<int, int, Channel>, MessageQueue> queues;
+  std::map<std::tuple<WorkerId, WorkerId, Channel>, MessageQueue> queues;
   for (int w = 0; w < plan.workers; ++w) {
     for (int i = ring.begin[w]; i < ring.begin[w + 1]; ++i) {
       const Op& op = ring.op(i);
@@ -82,10 +82,9 @@ absl::Status SortIntoQueues(const Plan& plan, LinkedRing& ring) {
       }
       const bool send = op.kind == OpKind::kSend;
       const WorkerId from = send ? WorkerId(w) : op.peer, to = send ? op.peer : WorkerId(w);
-      MessageQueue& queue = queues[{from.value, to.value, op.channel}];
+      MessageQueue& queue = queues[{from, to, op.channel}];
       queue.from = from;
       queue.to = to;
-      queue.channel = op.channel;
       (send ? queue.sends : queue.receives).push_back(i);
     }
   }

@@ -28,7 +28,6 @@ namespace ringzero {
 struct MessageQueue {
   WorkerId from;
   WorkerId to;
-  Channel channel = Channel::kNone;
   std::vector<int> sends;     // operation numbers
   std::vector<int> receives;  // as many
   bool words = false;         // without payload (loans.h)

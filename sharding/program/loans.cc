@@ -28,16 +28,12 @@ Instruction ReturnOf(OpKind kind, StageId j, int t, WorkerId peer, const Use& us
   return Instruction(word, Uses{use});
 }
 
-// The word that brings back the copy of `loan`.
-Instruction ReturnOfCopy(OpKind kind, const Op& loan, const Use& use) {
-  const Op word{.kind = kind,
-                .channel = Channel::kReturnCopy,
-                .copy = loan.copy,
-                .stage = loan.stage,
-                .iteration = loan.iteration,
-                .lap = loan.lap,
-                .peer = loan.peer};
-  return Instruction(word, Uses{use});
+// The word that brings back the copy of a loan.
+Instruction ReturnOfCopy(OpKind kind, Op loan, const Use& use) {
+  loan.kind = kind;
+  loan.channel = Channel::kReturnCopy;
+  loan.version = kNoVersion;
+  return Instruction(loan, Uses{use});
 }
 
 // The words for copies that lie where they came to the host: of each right behind its last use
