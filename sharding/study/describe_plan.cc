@@ -177,14 +177,6 @@ std::string SizeText(double bytes) {
   return absl::StrFormat("%.*f %s", unit == 0 ? 0 : 1, bytes, units[unit]);
 }
 
-absl::StatusOr<std::string> DescribePlan(const Plan& plan) {
-  RZ_ASSIGN_OR_RETURN(const PlanProof proof, ProvePlan(plan));
-  Plan resolved = plan;
-  resolved.window = proof.window();
-  RZ_ASSIGN_OR_RETURN(const ShortRun run, ShortRun::Make(resolved));
-  return DescribePlan(resolved, proof, run);
-}
-
 absl::StatusOr<std::string> DescribePlan(const Plan& resolved, const PlanProof& proof,
                                          const ShortRun& run) {
   if (!proof.Covers(resolved)) return absl::InvalidArgumentError("the proof is of another plan");

@@ -2,7 +2,7 @@
 //
 //   std::cout << RenderText(plan, 2);      // two iterations, one column a tick
 //   file << RenderSvg(plan, 2);            // the same as a self-contained figure
-//   RZ_ASSIGN_OR_RETURN(std::string text, DescribePlan(plan));   // what `ringzero plan` prints
+//   RZ_ASSIGN_OR_RETURN(std::string text, DescribePlan(plan, proof, run));   // of `ringzero plan`
 //
 // The grid is the picture of docs/schedule.md in which every forward and backward of a stage takes
 // one tick; the engine has no such clock. Pure. Plans must have passed CheckPlan.
@@ -45,9 +45,7 @@ std::string RenderSvg(const Plan& plan, int iterations);
 std::string SizeText(double bytes);
 
 // Rule, shape, stages, owners, stale share, bytes on the wire, simulated time and activations,
-// warnings. The error of CheckPlan, Verify or ChooseWindow if the plan cannot run.
-absl::StatusOr<std::string> DescribePlan(const Plan& plan);
-// The same of a plan that was verified, and of its ShortRun. InvalidArgument if the proof is of
+// warnings: of a plan that was verified, and of its ShortRun. InvalidArgument if the proof is of
 // another plan.
 absl::StatusOr<std::string> DescribePlan(const Plan& plan, const PlanProof& proof,
                                          const ShortRun& run);

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/status.h"
 #include "tests/sharding/test_plans.h"
 #include "tests/support/status_matchers.h"
 
@@ -103,25 +104,32 @@ TEST(ProgramTest, ReadsAsItShould) {
   ExpectGolden("programs_n2_cdp_v2.txt", text);
 }
 
+absl::StatusOr<std::string> Described(Plan plan) {
+  RZ_ASSIGN_OR_RETURN(const PlanProof proof, ProvePlan(plan));
+  plan.window = proof.window();
+  RZ_ASSIGN_OR_RETURN(const ShortRun run, ShortRun::Make(plan));
+  return DescribePlan(plan, proof, run);
+}
+
 TEST(DescribePlanTest, SaysEverythingOnce) {
   RZ_ASSIGN(const auto text,
-            DescribePlan(MakeTestPlan(
+            Described(MakeTestPlan(
                 Shape("4x8 laps=2 statistics tied retain=1 frozen_middle backward_twice"))));
   ExpectGolden("describe_n4_s8.txt", text);
   EXPECT_THAT(text, Not(HasSubstr("warning")));
 }
 
 TEST(DescribePlanTest, WarnsOfWorkersThatOwnNothing) {
-  RZ_ASSIGN(const auto text, DescribePlan(MakeTestPlan({.workers = 4, .stages = 3})));
+  RZ_ASSIGN(const auto text, Described(MakeTestPlan({.workers = 4, .stages = 3})));
   EXPECT_THAT(text, HasSubstr("warning     4 workers, but only 3 stages: 1 worker owns nothing"));
 }
 
 TEST(DescribePlanTest, GivesTheErrorOfAPlanThatCannotRun) {
   Plan plan = MakeTestPlan({.workers = 3, .stages = 3, .laps = 2, .rule = Rule::kCdpV1});
   plan.window = 1;
-  EXPECT_EQ(DescribePlan(plan).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Described(plan).status().code(), absl::StatusCode::kFailedPrecondition);
   plan.workers = 0;
-  EXPECT_EQ(DescribePlan(plan).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Described(plan).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 int Count(const std::string& text, const std::string& what) {
@@ -187,7 +195,7 @@ TEST(DescribePlanTest, SaysWhatZeroShards) {
                               "zero stage  2: optimizer states and gradients are sharded",
                               "zero stage  3: optimizer states, gradients and parameters"};
   for (plan.zero_stage = 0; plan.zero_stage <= 3; ++plan.zero_stage) {
-    RZ_ASSIGN(const std::string text, DescribePlan(plan));
+    RZ_ASSIGN(const std::string text, Described(plan));
     EXPECT_THAT(text, HasSubstr(said[plan.zero_stage]));
     EXPECT_EQ(Count(text, "owners      everybody"), plan.zero_stage == 0 ? 1 : 0);
     EXPECT_THAT(text, HasSubstr("1 pending gradient\n")) << "of any stage";
