@@ -23,7 +23,7 @@
 #include "integrations/torch/layer_parts.h"
 #include "integrations/torch/torch.h"
 #include "p2p/mapping.h"
-#include "sharding/study/pass_timeline.h"
+#include "sharding/memory/fit_certificate.h"
 
 // jemalloc's function, if the program has jemalloc: the bytes that it takes for `size`. `flags`:
 // the logarithm of the alignment.

@@ -1,7 +1,7 @@
 // What a micro-batch holds at its most, with and without the gradients that wait.
-#include "sharding/study/pass_timeline.h"
-
 #include <gtest/gtest.h>
+
+#include "sharding/memory/fit_certificate.h"
 
 namespace ringzero {
 namespace {
