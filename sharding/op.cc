@@ -1,6 +1,7 @@
 // Printing of operations and their operands; parsing of operations and programs.
 #include "sharding/op.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <vector>
@@ -38,10 +39,8 @@ bool HasStageSuffix(OpKind kind) {
 
 template <size_t n>
 int IndexOf(const std::array<const char*, n>& names, const std::string& word) {
-  for (size_t i = 0; i < n; ++i) {
-    if (word == names[i]) return static_cast<int>(i);
-  }
-  return -1;
+  const auto at = std::find(names.begin(), names.end(), word);
+  return at == names.end() ? -1 : static_cast<int>(at - names.begin());
 }
 
 int KindNamed(std::string_view word) {

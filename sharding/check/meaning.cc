@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "sharding/check/definitions.h"
@@ -207,10 +206,8 @@ class SymbolicRun {
   }
 
   const NumberedUse* Find(Role role) const {
-    for (const NumberedUse& use : op_->uses) {
-      if (use.role == role) return &use;
-    }
-    return nullptr;
+    const auto at = std::ranges::find(op_->uses, role, &NumberedUse::role);
+    return at == op_->uses.end() ? nullptr : &*at;
   }
   Cell& CellOf(int block) { return memory_[worker_][block]; }
   // Through loans.

@@ -2,16 +2,13 @@
 #include "sharding/check/verify.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "sharding/check/wait_graph.h"
-#include "sharding/program/linked_ring.h"
 #include "sharding/rules/schedule.h"
 
 namespace ringzero {

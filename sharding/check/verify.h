@@ -11,7 +11,6 @@
 
 #include <span>
 #include <string>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -37,10 +36,8 @@ absl::Status Verify(const Plan& plan, std::vector<Program> programs);
 // Each block holds a symbol: θ_3 of stage 2, the sum of the gradients of micro-batches 8 to 11, the
 // fold of five micro-batches' metrics. Operations run one after the other, in an order that the
 // hazards on blocks allow (link.h); each must find what the definitions say, and leaves what it
-// makes. Any other order that the hazards allow means the same, so one run stands for all timings.
-//
-// What must be found comes from the definitions (docs/schedule.md), written down anew here and in
-// definitions.h: no code is shared with what writes programs.
+// makes (definitions.h). Any other order that the hazards allow means the same, so one run stands for
+// all timings.
 //
 // FailedPrecondition, naming worker, line and operation, unless
 // - every operation has the fields and operands of its kind, and is listed once;

@@ -5,7 +5,6 @@
 #include <map>
 #include <numeric>
 #include <set>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"

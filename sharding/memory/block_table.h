@@ -102,10 +102,9 @@ std::string DescribeBlocks(WorkerId self, std::span<const OwnBlock> blocks);
 //   memory.host().total();      // of the whole host, every page once
 //   memory.workers[2].masters;  // in memory that worker 2 allocates
 //
-// The first piece of the fit certificate: sums over the table. For workers of one process or on one
-// host (shm), where copies are lent and take no memory. Activations, running statistics, what
-// evaluations and collections add, and what a process takes without a model are not in it. Explained in
-// docs/memory.md. Pure and deterministic.
+// The first piece of the fit certificate (docs/memory.md): sums over the table, for workers of one
+// process or one host (shm), whose copies are lent and take no memory. Without activations, running
+// statistics, what evaluations and collections add, and what a process takes without a model.
 
 struct MemoryOptions {
   std::vector<int64_t> moment_bytes;    // by stage, what its optimizer keeps; empty: nothing

@@ -134,8 +134,7 @@ std::string WrongOperand(const Instruction& instruction) {
       returns ? std::span<const RoleRule>(kReturnRoles) : KindOf(instruction.kind).roles;
   std::array<int, kRoleCount> counts{};
   for (const Use& use : instruction.uses) {
-    const auto rule = std::find_if(roles.begin(), roles.end(),
-                                   [&](const RoleRule& rule) { return rule.role == use.role; });
+    const auto rule = std::ranges::find(roles, use.role, &RoleRule::role);
     if (rule == roles.end() || !Has(rule->how, Letter(use.how))) {
       return absl::StrCat("has an operand \"", ToString(use), "\" that its kind does not have");
     }

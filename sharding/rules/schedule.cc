@@ -2,9 +2,6 @@
 #include "sharding/rules/schedule.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
-#include <tuple>
 
 namespace ringzero {
 namespace {

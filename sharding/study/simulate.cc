@@ -3,22 +3,17 @@
 #include "sharding/study/simulate.h"
 
 #include <algorithm>
-#include <cmath>
 #include <deque>
 #include <limits>
 #include <map>
 #include <queue>
 #include <tuple>
-#include <utility>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "sharding/check/verify.h"
 #include "sharding/check/wait_graph.h"
 #include "sharding/memory/block_table.h"
 #include "sharding/program/kinds.h"
-#include "sharding/program/linked_ring.h"
 #include "sharding/program/loans.h"
 #include "sharding/rules/schedule.h"
 
