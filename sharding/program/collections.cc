@@ -24,7 +24,7 @@ class CollectionWriter {
       const StagePlan& stage = plan_.stages[j];
       ReceiveSnapshot(StageId(j));
       Part(StageId(j), Copy::kCollection, stage.parameter_bytes);
-      if (collection_.parts == Collection::Parts::kParameters) continue;
+      if (collection_.parameters_only) continue;
       Part(StageId(j), Copy::kGradient, stage.sum_bytes);
       Part(StageId(j), Copy::kState, stage.sum_bytes > 0 ? stage.state_bytes : 0);
     }
@@ -102,13 +102,11 @@ std::vector<Collection> CollectionsOf(const Plan& plan, Version v) {
   std::vector<Collection> collections;
   if (!plan.exchange) return collections;
   if (IsCollected(plan, v)) {
-    const bool parameters = plan.collection.parameters_only;
-    collections.push_back({plan.collection.worker, parameters ? Collection::Parts::kParameters
-                                                              : Collection::Parts::kWhole});
+    collections.push_back({plan.collection.worker, plan.collection.parameters_only});
   }
   const bool shown = !collections.empty() && plan.collection.worker.value == 0;
   if (v.value == plan.iterations && !shown) {
-    collections.push_back({WorkerId(0), Collection::Parts::kParameters});
+    collections.push_back({WorkerId(0), /*parameters_only=*/true});
   }
   return collections;
 }

@@ -136,9 +136,9 @@ bool Saves(const Plan& plan, WorkerId w);
 // What one worker is shown of a version, stage by stage and part by part.
 struct Collection {
   WorkerId worker;
-  // Parameters, running statistics, averaged gradients and optimizer state; or the first two alone,
-  // as worker 0 is shown them of the last version.
-  enum class Parts { kWhole, kParameters } parts;
+  // Parameters and running statistics alone, as worker 0 is shown them of the last version; or
+  // averaged gradients and optimizer state, too.
+  bool parameters_only;
 };
 
 // Who has the stage's masters, sums and states for `worker`: the owner, or itself if it has them.
