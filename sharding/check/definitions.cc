@@ -26,6 +26,15 @@ bool Contains(const std::vector<int>& versions, int version) {
   return std::ranges::find(versions, version) != versions.end();
 }
 
+// The multiples of `every` and `named` of the versions that a run makes.
+std::vector<int> MadeVersions(const Plan& plan, int every, const std::vector<int>& named) {
+  std::vector<int> versions;
+  for (int v = plan.first_iteration + 1; v <= plan.iterations && plan.exchange; ++v) {
+    if ((every > 0 && v % every == 0) || Contains(named, v)) versions.push_back(v);
+  }
+  return versions;
+}
+
 // θ_t does not outlive iteration t: evaluations and collections look at it before.
 bool LooksFirst(const Plan& plan) { return plan.rule == Rule::kDp || plan.predict; }
 
@@ -179,19 +188,11 @@ RequiredLabels::RequiredLabels(const Plan& plan) : plan_(plan) {
 
 int RequiredLabels::Of(const MicroBatchPlace& place, int j) const {
   if (!plan_.exchange || plan_.stages[j].sum_bytes == 0) return 0;  // never updated
-  const bool only_first_lap_is_stale = place.lap > 0;
   const int newest = place.iteration;
-  if (IsOfDp(plan_, newest)) return newest;
-  const int late = plan_.predict ? Prediction(newest).value : newest - 1;
-  switch (plan_.rule) {
-    case Rule::kDp: return newest;
-    case Rule::kCdpV1: return only_first_lap_is_stale ? newest : late;
-    case Rule::kCdpV2: {
-      const bool in_time = in_time_[static_cast<size_t>(place.worker) * plan_.stages.size() + j];
-      return only_first_lap_is_stale || in_time ? newest : late;
-    }
-  }
-  return newest;
+  if (IsOfDp(plan_, newest) || place.lap > 0) return newest;  // only the first lap may be stale
+  const size_t at = static_cast<size_t>(place.worker) * plan_.stages.size() + j;
+  if (plan_.rule == Rule::kCdpV2 && in_time_[at]) return newest;
+  return plan_.predict ? Prediction(newest).value : newest - 1;
 }
 
 std::vector<StaggerWait> StaggerWaits(const Plan& plan) {
@@ -266,19 +267,6 @@ std::vector<int> RequiredEvaluations(const Plan& plan) {
   }
   return versions;
 }
-
-namespace {
-
-// The multiples of `every` and `named` of the versions that a run makes.
-std::vector<int> MadeVersions(const Plan& plan, int every, const std::vector<int>& named) {
-  std::vector<int> versions;
-  for (int v = plan.first_iteration + 1; v <= plan.iterations && plan.exchange; ++v) {
-    if ((every > 0 && v % every == 0) || Contains(named, v)) versions.push_back(v);
-  }
-  return versions;
-}
-
-}  // namespace
 
 std::vector<int> RequiredCollections(const Plan& plan) {
   return MadeVersions(plan, plan.collection.every, plan.collection.versions);

@@ -118,7 +118,6 @@ struct BlockPlace {
 //   RZ_RETURN_IF_ERROR(uses.Check(order, before, describe));
 //
 // Hazards order what one worker does with its blocks. Between workers only messages order anything.
-
 class LentUses {
  public:
   struct Use {
