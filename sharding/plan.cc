@@ -103,87 +103,6 @@ absl::Status CheckShown(const Plan& plan) {
   return CheckVersions("collection.versions", collection.versions);
 }
 
-}  // namespace
-
-std::string ToString(Rule rule) { return kRuleNames[static_cast<size_t>(rule)]; }
-
-absl::StatusOr<Rule> ParseRule(const std::string& text) {
-  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
-    if (text == ToString(rule)) return rule;
-  }
-  return InvalidArgument("\"", text, "\" is no rule: dp, cdp_v1 or cdp_v2");
-}
-
-std::string ToString(Clipping clipping) { return kClippingNames[static_cast<size_t>(clipping)]; }
-
-absl::StatusOr<Clipping> ParseClipping(const std::string& text) {
-  for (const Clipping clipping :
-       {Clipping::kOff, Clipping::kExact, Clipping::kPerStage, Clipping::kPrevious}) {
-    if (text == ToString(clipping)) return clipping;
-  }
-  return InvalidArgument("\"", text, "\" is no clipping: off, exact, per_stage or previous");
-}
-
-absl::Status CheckPlan(const Plan& plan) {
-  if (plan.workers < 1) return Wrong("workers", "at least 1", plan.workers);
-  if (plan.zero_stage < 0 || plan.zero_stage > 3) {
-    return Wrong("zero_stage", "0 to 3", plan.zero_stage);
-  }
-  if (plan.laps < 1) return Wrong("laps", "at least 1", plan.laps);
-  if (plan.stages.empty()) return Wrong("stages", "at least 1", 0);
-  if (plan.slack < 0) return Wrong("slack", "at least 0", plan.slack);
-  if (plan.pending < 1) return Wrong("pending", "at least 1", plan.pending);
-  if (plan.window < 0) return Wrong("window", "at least 0", plan.window);
-  RZ_RETURN_IF_ERROR(CheckIterations(plan));
-  if (plan.retain < 0 || plan.retain > plan.stage_count()) {
-    return Wrong("retain", absl::StrCat("0 to ", plan.stage_count()), plan.retain);
-  }
-  if (plan.stagger && plan.rule == Rule::kDp) {
-    return absl::InvalidArgumentError(
-        "plan: stagger spaces the workers of cdp_v1 and cdp_v2; with dp it would only make them "
-        "wait");
-  }
-  if (plan.predict && plan.rule == Rule::kDp) {
-    return absl::InvalidArgumentError(
-        "plan: predict stands in for stale parameters (cdp_v1 and cdp_v2); with dp nothing is "
-        "stale");
-  }
-  const std::vector<int>& hosts = plan.hosts;
-  const int placed = std::accumulate(hosts.begin(), hosts.end(), 0);
-  if (!hosts.empty() && (placed != plan.workers || *std::ranges::min_element(hosts) < 1)) {
-    return Wrong("hosts", absl::StrCat("each at least 1, and together ", plan.workers), placed);
-  }
-  if (plan.samples.per_epoch < 0) {
-    return Wrong("samples.per_epoch", "at least 0", plan.samples.per_epoch);
-  }
-  if (plan.samples.micro_batch < 1) {
-    return Wrong("samples.micro_batch", "at least 1", plan.samples.micro_batch);
-  }
-  if (plan.strict && plan.rule != Rule::kCdpV2) {
-    return absl::InvalidArgumentError("plan: strict is a form of cdp_v2, no other rule has it");
-  }
-  if (plan.takes_sums() && plan.rule == Rule::kCdpV2 && !plan.strict) {
-    return InvalidArgument(
-        "plan: ", plan.skip_overflows ? "skipping overflows" : "exact clipping",
-        " with cdp_v2 needs its strict form: else a version is read before the norm of its update "
-        "can be known");
-  }
-  if (plan.skip_overflows && plan.clipping == Clipping::kPrevious) {
-    return absl::InvalidArgumentError(
-        "plan: where overflows are skipped every update waits for its own norm: clip by that");
-  }
-  RZ_RETURN_IF_ERROR(CheckShown(plan));
-  int64_t cost = 0;
-  for (int j = 0; j < plan.stage_count(); ++j) {
-    RZ_RETURN_IF_ERROR(CheckStage(plan, j));
-    cost += plan.stages[j].computed_cost();
-  }
-  if (cost < 1) return Wrong("the cost of all stages together", "at least 1", cost);
-  return absl::OkStatus();
-}
-
-namespace {
-
 // Writes keys, each with its values behind it.
 class LineWriter {
  public:
@@ -295,6 +214,83 @@ void StageLine(auto& line, auto& stage) {
 }
 
 }  // namespace
+
+std::string ToString(Rule rule) { return kRuleNames[static_cast<size_t>(rule)]; }
+
+absl::StatusOr<Rule> ParseRule(const std::string& text) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+    if (text == ToString(rule)) return rule;
+  }
+  return InvalidArgument("\"", text, "\" is no rule: dp, cdp_v1 or cdp_v2");
+}
+
+std::string ToString(Clipping clipping) { return kClippingNames[static_cast<size_t>(clipping)]; }
+
+absl::StatusOr<Clipping> ParseClipping(const std::string& text) {
+  for (const Clipping clipping :
+       {Clipping::kOff, Clipping::kExact, Clipping::kPerStage, Clipping::kPrevious}) {
+    if (text == ToString(clipping)) return clipping;
+  }
+  return InvalidArgument("\"", text, "\" is no clipping: off, exact, per_stage or previous");
+}
+
+absl::Status CheckPlan(const Plan& plan) {
+  if (plan.workers < 1) return Wrong("workers", "at least 1", plan.workers);
+  if (plan.zero_stage < 0 || plan.zero_stage > 3) {
+    return Wrong("zero_stage", "0 to 3", plan.zero_stage);
+  }
+  if (plan.laps < 1) return Wrong("laps", "at least 1", plan.laps);
+  if (plan.stages.empty()) return Wrong("stages", "at least 1", 0);
+  if (plan.slack < 0) return Wrong("slack", "at least 0", plan.slack);
+  if (plan.pending < 1) return Wrong("pending", "at least 1", plan.pending);
+  if (plan.window < 0) return Wrong("window", "at least 0", plan.window);
+  RZ_RETURN_IF_ERROR(CheckIterations(plan));
+  if (plan.retain < 0 || plan.retain > plan.stage_count()) {
+    return Wrong("retain", absl::StrCat("0 to ", plan.stage_count()), plan.retain);
+  }
+  if (plan.stagger && plan.rule == Rule::kDp) {
+    return absl::InvalidArgumentError(
+        "plan: stagger spaces the workers of cdp_v1 and cdp_v2; with dp it would only make them "
+        "wait");
+  }
+  if (plan.predict && plan.rule == Rule::kDp) {
+    return absl::InvalidArgumentError(
+        "plan: predict stands in for stale parameters (cdp_v1 and cdp_v2); with dp nothing is "
+        "stale");
+  }
+  const std::vector<int>& hosts = plan.hosts;
+  const int placed = std::accumulate(hosts.begin(), hosts.end(), 0);
+  if (!hosts.empty() && (placed != plan.workers || *std::ranges::min_element(hosts) < 1)) {
+    return Wrong("hosts", absl::StrCat("each at least 1, and together ", plan.workers), placed);
+  }
+  if (plan.samples.per_epoch < 0) {
+    return Wrong("samples.per_epoch", "at least 0", plan.samples.per_epoch);
+  }
+  if (plan.samples.micro_batch < 1) {
+    return Wrong("samples.micro_batch", "at least 1", plan.samples.micro_batch);
+  }
+  if (plan.strict && plan.rule != Rule::kCdpV2) {
+    return absl::InvalidArgumentError("plan: strict is a form of cdp_v2, no other rule has it");
+  }
+  if (plan.takes_sums() && plan.rule == Rule::kCdpV2 && !plan.strict) {
+    return InvalidArgument(
+        "plan: ", plan.skip_overflows ? "skipping overflows" : "exact clipping",
+        " with cdp_v2 needs its strict form: else a version is read before the norm of its update "
+        "can be known");
+  }
+  if (plan.skip_overflows && plan.clipping == Clipping::kPrevious) {
+    return absl::InvalidArgumentError(
+        "plan: where overflows are skipped every update waits for its own norm: clip by that");
+  }
+  RZ_RETURN_IF_ERROR(CheckShown(plan));
+  int64_t cost = 0;
+  for (int j = 0; j < plan.stage_count(); ++j) {
+    RZ_RETURN_IF_ERROR(CheckStage(plan, j));
+    cost += plan.stages[j].computed_cost();
+  }
+  if (cost < 1) return Wrong("the cost of all stages together", "at least 1", cost);
+  return absl::OkStatus();
+}
 
 std::string PlanToString(const Plan& plan) {
   const std::string rule = ToString(plan.rule), clipping = ToString(plan.clipping);

@@ -234,6 +234,46 @@ class MessageFamilies {
   std::map<MemoryBlock, Used> families_;
 };
 
+// Gradients of at most pending + 1 backwards, one after the other, wait or are being made; after
+// stage 0's comes the last stage's of the next lap. Without exchange they are dropped at once.
+int64_t PendingGradients(const Plan& plan, const std::vector<int64_t>& gradient_bytes) {
+  std::vector<int64_t> sums;
+  for (int j = plan.stage_count() - 1; j >= 0; --j) {
+    const int64_t bytes = gradient_bytes.empty() ? plan.stages[j].sum_bytes : gradient_bytes[j];
+    if (plan.stages[j].sum_bytes > 0) sums.push_back(bytes);
+  }
+  const int64_t stages = static_cast<int64_t>(sums.size());
+  const int64_t backwards = stages * plan.laps * (plan.iterations - plan.first_iteration);
+  const int64_t together = plan.exchange ? plan.pending + int64_t{1} : 1;
+  int64_t most = 0;
+  for (int64_t first = 0; first < stages; ++first) {
+    int64_t held = 0;
+    for (int64_t i = first; i < std::min(first + together, backwards); ++i)
+      held += sums[i % stages];
+    most = std::max(most, held);
+  }
+  return most;
+}
+
+MemoryBytes BytesOf(const Plan& plan, const MemoryOptions& options, int worker) {
+  MemoryBytes bytes;
+  int64_t scratch = 0;
+  for (const OwnBlock& own : StateBlocks(plan, WorkerId(worker), options.moment_bytes)) {
+    if (own.category != nullptr) bytes.*own.category += own.bytes;
+  }
+  for (size_t j = 0; j < options.scratch_bytes.size(); ++j) {
+    const bool updates = plan.has_masters(WorkerId(worker), StageId(static_cast<int>(j))) &&
+                         plan.exchange && plan.stages[j].sum_bytes > 0;
+    if (updates) scratch = std::max(scratch, options.scratch_bytes[j]);
+  }
+  bytes.moments += scratch;
+  const bool begins_all = worker == 0 && plan.laps == 1 && plan.exchange;
+  if (!(options.gradients_join_sums && begins_all)) {
+    bytes.gradients = PendingGradients(plan, options.gradient_bytes);
+  }
+  return bytes;
+}
+
 // "masters"; "pools" for a block that the forecast does not count.
 std::string CategoryName(const OwnBlock& own) {
   for (const MemoryCategory& category : MemoryCategories()) {
@@ -334,50 +374,6 @@ std::string DescribeBlocks(WorkerId self, std::span<const OwnBlock> blocks) {
   absl::StrAppendFormat(&text, "%-26s  %14d\n", "total", total);
   return text;
 }
-
-namespace {
-
-// Gradients of at most pending + 1 backwards, one after the other, wait or are being made; after
-// stage 0's comes the last stage's of the next lap. Without exchange they are dropped at once.
-int64_t PendingGradients(const Plan& plan, const std::vector<int64_t>& gradient_bytes) {
-  std::vector<int64_t> sums;
-  for (int j = plan.stage_count() - 1; j >= 0; --j) {
-    const int64_t bytes = gradient_bytes.empty() ? plan.stages[j].sum_bytes : gradient_bytes[j];
-    if (plan.stages[j].sum_bytes > 0) sums.push_back(bytes);
-  }
-  const int64_t stages = static_cast<int64_t>(sums.size());
-  const int64_t backwards = stages * plan.laps * (plan.iterations - plan.first_iteration);
-  const int64_t together = plan.exchange ? plan.pending + int64_t{1} : 1;
-  int64_t most = 0;
-  for (int64_t first = 0; first < stages; ++first) {
-    int64_t held = 0;
-    for (int64_t i = first; i < std::min(first + together, backwards); ++i)
-      held += sums[i % stages];
-    most = std::max(most, held);
-  }
-  return most;
-}
-
-MemoryBytes BytesOf(const Plan& plan, const MemoryOptions& options, int worker) {
-  MemoryBytes bytes;
-  int64_t scratch = 0;
-  for (const OwnBlock& own : StateBlocks(plan, WorkerId(worker), options.moment_bytes)) {
-    if (own.category != nullptr) bytes.*own.category += own.bytes;
-  }
-  for (size_t j = 0; j < options.scratch_bytes.size(); ++j) {
-    const bool updates = plan.has_masters(WorkerId(worker), StageId(static_cast<int>(j))) &&
-                         plan.exchange && plan.stages[j].sum_bytes > 0;
-    if (updates) scratch = std::max(scratch, options.scratch_bytes[j]);
-  }
-  bytes.moments += scratch;
-  const bool begins_all = worker == 0 && plan.laps == 1 && plan.exchange;
-  if (!(options.gradients_join_sums && begins_all)) {
-    bytes.gradients = PendingGradients(plan, options.gradient_bytes);
-  }
-  return bytes;
-}
-
-}  // namespace
 
 MemoryBytes& MemoryBytes::operator+=(const MemoryBytes& other) {
   for (const MemoryCategory& category : MemoryCategories()) {

@@ -21,6 +21,18 @@ MemoryBlock StatisticsOf(StageId j) { return {.kind = BlockKind::kStatistics, .s
 MemoryBlock MetricsOf(Copy copy) { return {.kind = BlockKind::kMetrics, .copy = copy}; }
 MemoryBlock ReportOf(Copy copy) { return {.kind = BlockKind::kReport, .copy = copy}; }
 
+absl::Status CheckRequest(const Plan& plan, WorkerId worker, IterationRange range) {
+  RZ_RETURN_IF_ERROR(CheckPlan(plan));
+  if (worker.value < 0 || worker.value >= plan.workers) {
+    return InvalidArgument("worker ", worker.value, " is not one of ", plan.workers);
+  }
+  if (range.begin.value < plan.first_iteration || range.end.value > plan.iterations + 1) {
+    return InvalidArgument("iterations ", range.begin.value, " to ", range.end.value,
+                           " are not within ", plan.first_iteration, " to ", plan.iterations + 1);
+  }
+  return absl::OkStatus();
+}
+
 // Blocks are named by their number.
 Plan WithWindow(Plan plan) {
   if (plan.window == 0) plan.window = LeastWindow(plan);
@@ -723,22 +735,6 @@ class ProgramWriter::Impl {
   std::vector<Instruction> ops_;
   std::optional<LoanWriter> loans_;  // nothing is lent without
 };
-
-namespace {
-
-absl::Status CheckRequest(const Plan& plan, WorkerId worker, IterationRange range) {
-  RZ_RETURN_IF_ERROR(CheckPlan(plan));
-  if (worker.value < 0 || worker.value >= plan.workers) {
-    return InvalidArgument("worker ", worker.value, " is not one of ", plan.workers);
-  }
-  if (range.begin.value < plan.first_iteration || range.end.value > plan.iterations + 1) {
-    return InvalidArgument("iterations ", range.begin.value, " to ", range.end.value,
-                           " are not within ", plan.first_iteration, " to ", plan.iterations + 1);
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
 
 IterationRange WholeRun(const Plan& plan) {
   return {Iteration(plan.first_iteration), Iteration(plan.iterations + 1)};

@@ -20,7 +20,6 @@ std::string Counted(int count, const std::string& what) {
   return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
 }
 
-// Of one worker.
 std::string Sharded(int zero_stage) {
   switch (zero_stage) {
     case 0: return "everybody has all masters and updates them from the same sums";

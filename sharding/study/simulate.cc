@@ -270,27 +270,6 @@ std::vector<Event> WorkerEvents(const TimedRing& timed, int w,
   return events;
 }
 
-}  // namespace
-
-absl::StatusOr<std::vector<std::vector<Event>>> PredictEvents(const Plan& plan,
-                                                              const SimulationOptions& options) {
-  RZ_ASSIGN_OR_RETURN(const TimedRing timed, RunWhole(plan, options));
-  const LinkedRing& ring = timed.ring;
-  std::vector<uint32_t> messages(static_cast<size_t>(ring.count()), 0);
-  for (const MessageQueue& queue : ring.queues) {
-    for (size_t n = 0; n < queue.sends.size(); ++n) {
-      messages[queue.sends[n]] = messages[queue.receives[n]] = static_cast<uint32_t>(n);
-    }
-  }
-  std::vector<std::vector<Event>> events;
-  for (int w = 0; w < plan.workers; ++w) {
-    events.push_back(WorkerEvents(timed, w, messages));
-  }
-  return events;
-}
-
-namespace {
-
 // So many slots that no message ever waits for one.
 absl::StatusOr<int> WindowWithoutLimit(const Plan& plan) {
   RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(plan));
@@ -313,44 +292,6 @@ absl::StatusOr<int64_t> StepsWith(int window, Plan plan) {
   RZ_ASSIGN_OR_RETURN(const int64_t more, Makespan(plan, kMoreIterations));
   return more - less;
 }
-
-}  // namespace
-
-absl::StatusOr<int> ChooseFreeWindow(const Plan& plan) {
-  RZ_ASSIGN_OR_RETURN(int least, ChooseWindow(plan));
-  if (plan.window > 0 || plan.workers == 1 || !plan.exchange) return least;
-  if (plan.warmup_updates > 0) {
-    RZ_ASSIGN_OR_RETURN(const int warmup, ChooseFreeWindow(WarmupOf(plan)));
-    least = std::max(least, warmup);
-  }
-  // Messages come early from one lap to the next. With more laps the same waits are a smaller part.
-  constexpr int kEnoughLaps = 4;
-  Plan few = RuleAlone(plan);
-  few.laps = std::min(plan.laps, kEnoughLaps);
-  few.iterations = kMoreIterations;
-  RZ_ASSIGN_OR_RETURN(const int no_limit, WindowWithoutLimit(few));
-  const int most = std::max(least, no_limit);
-  RZ_ASSIGN_OR_RETURN(const int64_t shortest, StepsWith(most, few));
-  const auto is_enough = [&](int window) -> absl::StatusOr<bool> {
-    RZ_ASSIGN_OR_RETURN(const int64_t step, StepsWith(window, few));
-    return 100 * (step - shortest) <= shortest;
-  };
-  // Most often a few more do. More slots delay nothing, so all that are larger are enough, too.
-  int low = least - 1, high = least;
-  while (true) {
-    RZ_ASSIGN_OR_RETURN(const bool enough, is_enough(high));
-    if (enough) break;
-    low = std::exchange(high, std::min(2 * high, most));
-  }
-  while (high - low > 1) {
-    const int middle = low + (high - low) / 2;
-    RZ_ASSIGN_OR_RETURN(const bool enough, is_enough(middle));
-    (enough ? high : low) = middle;
-  }
-  return high;
-}
-
-namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
@@ -569,6 +510,57 @@ class Runner {
 };
 
 }  // namespace
+
+absl::StatusOr<std::vector<std::vector<Event>>> PredictEvents(const Plan& plan,
+                                                              const SimulationOptions& options) {
+  RZ_ASSIGN_OR_RETURN(const TimedRing timed, RunWhole(plan, options));
+  const LinkedRing& ring = timed.ring;
+  std::vector<uint32_t> messages(static_cast<size_t>(ring.count()), 0);
+  for (const MessageQueue& queue : ring.queues) {
+    for (size_t n = 0; n < queue.sends.size(); ++n) {
+      messages[queue.sends[n]] = messages[queue.receives[n]] = static_cast<uint32_t>(n);
+    }
+  }
+  std::vector<std::vector<Event>> events;
+  for (int w = 0; w < plan.workers; ++w) {
+    events.push_back(WorkerEvents(timed, w, messages));
+  }
+  return events;
+}
+
+absl::StatusOr<int> ChooseFreeWindow(const Plan& plan) {
+  RZ_ASSIGN_OR_RETURN(int least, ChooseWindow(plan));
+  if (plan.window > 0 || plan.workers == 1 || !plan.exchange) return least;
+  if (plan.warmup_updates > 0) {
+    RZ_ASSIGN_OR_RETURN(const int warmup, ChooseFreeWindow(WarmupOf(plan)));
+    least = std::max(least, warmup);
+  }
+  // Messages come early from one lap to the next. With more laps the same waits are a smaller part.
+  constexpr int kEnoughLaps = 4;
+  Plan few = RuleAlone(plan);
+  few.laps = std::min(plan.laps, kEnoughLaps);
+  few.iterations = kMoreIterations;
+  RZ_ASSIGN_OR_RETURN(const int no_limit, WindowWithoutLimit(few));
+  const int most = std::max(least, no_limit);
+  RZ_ASSIGN_OR_RETURN(const int64_t shortest, StepsWith(most, few));
+  const auto is_enough = [&](int window) -> absl::StatusOr<bool> {
+    RZ_ASSIGN_OR_RETURN(const int64_t step, StepsWith(window, few));
+    return 100 * (step - shortest) <= shortest;
+  };
+  // Most often a few more do. More slots delay nothing, so all that are larger are enough, too.
+  int low = least - 1, high = least;
+  while (true) {
+    RZ_ASSIGN_OR_RETURN(const bool enough, is_enough(high));
+    if (enough) break;
+    low = std::exchange(high, std::min(2 * high, most));
+  }
+  while (high - low > 1) {
+    const int middle = low + (high - low) / 2;
+    RZ_ASSIGN_OR_RETURN(const bool enough, is_enough(middle));
+    (enough ? high : low) = middle;
+  }
+  return high;
+}
 
 absl::StatusOr<Timeline> RunTimeline(const Plan& plan, const LinkedRing& ring,
                                      const SimulationOptions& options) {
