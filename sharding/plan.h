@@ -87,8 +87,7 @@ struct CheckpointPlan {
   int every = 0;              // θ_every, θ_{2·every}, …; 0: none of these
   std::vector<int> versions;  // and these: ascending, at least 1
   bool at_end = false;        // and the last one
-  bool on_request =
-      false;  // and others, which are asked for while the run goes on (Plan::requests)
+  bool on_request = false;    // and others, asked for while the run goes on (Plan::requests)
   bool any() const { return every > 0 || !versions.empty() || at_end || on_request; }
 };
 

@@ -98,7 +98,8 @@ bool SameName(Op send, const Op& receive) {
   return send == receive;
 }
 
-absl::Status JoinMessages(LinkedRing& ring) {
+absl::Status JoinMessages(const Plan& plan, LinkedRing& ring) {
+  RZ_RETURN_IF_ERROR(SortIntoQueues(plan, ring));
   ring.partner.assign(ring.count(), -1);
   for (const MessageQueue& queue : ring.queues) {
     const size_t both = std::min(queue.sends.size(), queue.receives.size());
@@ -217,7 +218,6 @@ Instruction LinkedRing::InstructionOf(int i) const {
 absl::StatusOr<LinkedRing> LinkedRing::Join(const Plan& plan, std::vector<Program> programs) {
   RZ_RETURN_IF_ERROR(CheckWholeRun(plan, programs));
   LinkedRing ring;
-  ring.begin.push_back(0);
   for (Program& program : programs) {
     BlockNumbers numbers;
     for (const Instruction& op : program.ops) {
@@ -227,8 +227,7 @@ absl::StatusOr<LinkedRing> LinkedRing::Join(const Plan& plan, std::vector<Progra
     ring.begin.push_back(ring.count());
     ring.blocks.push_back(numbers.blocks());
   }
-  RZ_RETURN_IF_ERROR(SortIntoQueues(plan, ring));
-  RZ_RETURN_IF_ERROR(JoinMessages(ring));
+  RZ_RETURN_IF_ERROR(JoinMessages(plan, ring));
   return ring;
 }
 
@@ -249,12 +248,10 @@ void LinkedRing::Finish(const Plan& plan) {
 absl::StatusOr<LinkedRing> LinkedRing::Write(const Plan& plan) {
   RZ_RETURN_IF_ERROR(CheckPlan(plan));
   LinkedRing ring;
-  ring.begin.push_back(0);
   for (int w = 0; w < plan.workers; ++w) {
     RZ_RETURN_IF_ERROR(WriteWorker(plan, w, ring));
   }
-  RZ_RETURN_IF_ERROR(SortIntoQueues(plan, ring));
-  RZ_RETURN_IF_ERROR(JoinMessages(ring));
+  RZ_RETURN_IF_ERROR(JoinMessages(plan, ring));
   ring.Finish(plan);
   return ring;
 }

@@ -77,7 +77,7 @@ class RingOps {
 
 struct LinkedRing {
   RingOps ops;
-  std::vector<int> begin;                        // workers + 1 of them
+  std::vector<int> begin = {0};                  // workers + 1 of them
   std::vector<std::vector<MemoryBlock>> blocks;  // by worker and number
   std::vector<int> partner;  // of a send its receive and the reverse; -1 for all else
   std::vector<MessageQueue> queues;

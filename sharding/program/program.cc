@@ -436,10 +436,7 @@ class ProgramWriter::Impl {
     if (self_.value == 0 && l.value == laps - 1) {
       const MemoryBlock report = alone() ? metrics : ReportOf(copy);
       if (!alone()) {
-        Receive({.channel = Channel::kReports,
-                 .copy = copy,
-                 .iteration = t,
-                 .peer = WorkerId(last_worker())},
+        Receive({.channel = Channel::kReports, .copy = copy, .iteration = t, .peer = Before()},
                 report);
       }
       Emit({.kind = OpKind::kReport, .copy = copy, .iteration = t}, {Reading(Role::kFold, report)});
