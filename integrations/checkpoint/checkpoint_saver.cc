@@ -78,17 +78,13 @@ PartTensors TensorsOf(const SavedPart& part, const StageLayout& layout,
   PartTensors tensors;
   if (part.statistics != nullptr) {
     for (const StatisticSpec& statistic : layout.statistics) {
-      const bool counts = statistic.kind == StatisticSpec::Kind::kCount;
       tensors.files["buffers"].push_back(
-          {.spec = {.name = statistic.name,
-                    .type = counts ? TensorType::kI64 : TensorType::kF32,
-                    .shape = counts ? std::vector<int64_t>() : std::vector{statistic.numel}},
-           .values = part.statistics + statistic.offset_bytes});
+          {.spec = SpecOf(statistic), .values = part.statistics + statistic.offset_bytes});
     }
     return tensors;
   }
   for (const ParameterSpec& parameter : layout.parameters) {
-    tensors.files["model"].push_back({.spec = {.name = parameter.name, .shape = parameter.shape},
+    tensors.files["model"].push_back({.spec = SpecOf(parameter),
                                       .values = part.masters + parameter.master_offset_bytes,
                                       .strides = parameter.strides});
     for (const auto& [label, values] : part.others) {

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -29,12 +28,6 @@ std::string Hex(uint64_t value) { return absl::StrFormat("%016x", value); }
 
 std::string ChecksumOfPieces(const std::vector<uint64_t>& pieces) {
   return Hex(Checksum(std::as_bytes(std::span(pieces))));
-}
-
-int64_t CountOf(const std::vector<int64_t>& shape) {
-  int64_t count = 1;
-  for (const int64_t extent : shape) count *= extent;
-  return count;
 }
 
 bool IsRowMajor(const std::vector<int64_t>& shape, const std::vector<int64_t>& strides) {
@@ -85,7 +78,7 @@ class ValueStream {
     while (done < out.size() && at_ < tensors_.size()) {
       const TensorSource& tensor = tensors_[at_];
       const size_t width = WidthOf(tensor.spec.type);
-      const int64_t count = CountOf(tensor.spec.shape) - value_;
+      const int64_t count = NumelOf(tensor.spec.shape) - value_;
       // Pieces end between values: tensors of wide values come first.
       const auto taken = std::min<int64_t>(count, (out.size() - done) / width);
       if (taken > 0) Copy(tensor, width, taken, out.data() + done);
@@ -127,10 +120,6 @@ TensorType TypeOf(ValueType type) {
   return TensorType::kF32;
 }
 
-size_t WidthOf(TensorType type) {
-  return type == TensorType::kI64 ? 8 : type == TensorType::kF32 ? 4 : 2;
-}
-
 void PutRowMajor(std::span<const std::byte> from, size_t width, const std::vector<int64_t>& shape,
                  const std::vector<int64_t>& strides, std::byte* to) {
   if (IsRowMajor(shape, strides)) {
@@ -153,11 +142,9 @@ std::string ChecksumOfValues(std::span<const std::byte> values) {
   return ChecksumOfPieces(pieces);
 }
 
-void TensorFileWriter::Free::operator()(std::byte* memory) const { std::free(memory); }
-
 TensorFileWriter::TensorFileWriter(const TensorFileOptions& options)
     : wait_timeout_(options.wait_timeout),
-      staging_(static_cast<std::byte*>(std::aligned_alloc(kDirect, kStagingBytes))) {}
+      staging_(static_cast<std::byte*>(std::aligned_alloc(kDirect, kStagingBytes)), std::free) {}
 
 absl::StatusOr<std::unique_ptr<TensorFileWriter>> TensorFileWriter::Create(
     const TensorFileOptions& options) {
@@ -227,7 +214,7 @@ absl::StatusOr<std::string> TensorFileWriter::Write(const std::string& path,
   int64_t bytes = 0;
   for (const TensorSource& tensor : tensors) {
     specs.push_back(tensor.spec);
-    bytes += CountOf(tensor.spec.shape) * static_cast<int64_t>(WidthOf(tensor.spec.type));
+    bytes += NumelOf(tensor.spec.shape) * static_cast<int64_t>(WidthOf(tensor.spec.type));
   }
   const auto failed = [&](const char* what) {
     return absl::ErrnoToStatus(errno, absl::StrCat(path, ": ", what));

@@ -36,7 +36,6 @@ struct TensorSource {
 };
 
 TensorType TypeOf(ValueType type);
-size_t WidthOf(TensorType type);  // bytes of a value
 
 // The other way: row-major values into memory of such strides.
 void PutRowMajor(std::span<const std::byte> from, size_t width, const std::vector<int64_t>& shape,
@@ -68,10 +67,6 @@ class TensorFileWriter {
                                     const std::atomic<bool>& stop);
 
  private:
-  struct Free {
-    void operator()(std::byte* memory) const;
-  };
-
   explicit TensorFileWriter(const TensorFileOptions& options);
   absl::StatusOr<std::string> WriteValues(int file, int64_t begin,
                                           const std::vector<TensorSource>& tensors,
@@ -80,7 +75,7 @@ class TensorFileWriter {
   absl::Status Settle();
 
   const std::chrono::milliseconds wait_timeout_;
-  std::unique_ptr<std::byte, Free> staging_;  // two halves
+  std::unique_ptr<std::byte, void (*)(void*)> staging_;  // two halves
   std::unique_ptr<IoEngine> engine_;
   absl::Status stuck_;
 };

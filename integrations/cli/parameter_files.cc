@@ -3,7 +3,6 @@
 
 #include <bit>
 #include <map>
-#include <numeric>
 #include <span>
 
 #include "absl/strings/str_cat.h"
@@ -17,15 +16,6 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "digests are of little-endian values");
 
-TensorSpec SpecOf(const ParameterSpec& parameter) {
-  return {.name = parameter.name, .type = TensorType::kF32, .shape = parameter.shape};
-}
-
-TensorSpec SpecOf(const StatisticSpec& statistic) {
-  if (statistic.kind == StatisticSpec::Kind::kCount) return {statistic.name, TensorType::kI64, {}};
-  return {statistic.name, TensorType::kF32, {statistic.numel}};
-}
-
 std::vector<TensorSpec> SpecsOf(const std::vector<StageLayout>& layouts) {
   std::vector<TensorSpec> tensors;
   for (const StageLayout& layout : layouts) {
@@ -33,11 +23,6 @@ std::vector<TensorSpec> SpecsOf(const std::vector<StageLayout>& layouts) {
     for (const StatisticSpec& statistic : layout.statistics) tensors.push_back(SpecOf(statistic));
   }
   return tensors;
-}
-
-size_t NumelOf(const TensorSpec& tensor) {
-  return std::accumulate(tensor.shape.begin(), tensor.shape.end(), size_t{1},
-                         std::multiplies<size_t>());
 }
 
 std::string Shape(const std::vector<int64_t>& shape) {
@@ -119,7 +104,7 @@ absl::StatusOr<Preset> PresetOf(const std::string& path, TensorFiles files,
       values = {static_cast<float>(count)};
       return true;
     }
-    values.resize(NumelOf(spec));
+    values.resize(static_cast<size_t>(NumelOf(spec.shape)));
     RZ_RETURN_IF_ERROR(files.Read(name, spec.shape, std::span<float>(values)));
     return true;
   };
@@ -128,7 +113,7 @@ absl::StatusOr<Preset> PresetOf(const std::string& path, TensorFiles files,
 uint64_t DumpBytes(const std::vector<StageLayout>& layouts) {
   uint64_t bytes = 0;
   for (const TensorSpec& tensor : SpecsOf(layouts)) {
-    bytes += NumelOf(tensor) * (tensor.type == TensorType::kI64 ? sizeof(int64_t) : sizeof(float));
+    bytes += static_cast<uint64_t>(NumelOf(tensor.shape)) * WidthOf(tensor.type);
   }
   return bytes;
 }

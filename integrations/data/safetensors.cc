@@ -12,16 +12,15 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 #include <system_error>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "base/files.h"
 #include "base/status.h"
 #include "p2p/unique_fd.h"
 #include "zero/optimizer/arithmetic.h"
@@ -154,8 +153,50 @@ absl::StatusOr<Entry> ParseEntry(const std::string& name, const Json& json, uint
   return entry;
 }
 
-// The header and the eight bytes before it, filled up with spaces to a multiple of eight.
+// Values in a file may lie at any address.
+void Widen(ValueType type, const std::byte* from, std::span<float> out) {
+  for (float& value : out) {
+    uint16_t bits;
+    std::memcpy(&bits, from, sizeof bits);
+    from += sizeof bits;
+    value = FromWire(type, bits);
+  }
+}
+
+// What the index says: file by tensor.
+absl::StatusOr<std::map<std::string, std::string>> ReadIndex(const std::string& path) {
+  RZ_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto map = json.is_object() ? json.value("weight_map", nlohmann::json()) : json;
+  if (!map.is_object()) {
+    return InvalidArgument(path, ": wanted JSON with \"weight_map\": a file's name by tensor");
+  }
+  std::map<std::string, std::string> files;
+  for (const auto& [tensor, file] : map.items()) {
+    if (!file.is_string()) return InvalidArgument(path, ": weight_map: ", tensor, " has no file");
+    files[tensor] = file;
+  }
+  return files;
+}
+
 }  // namespace
+
+TensorSpec SpecOf(const ParameterSpec& parameter) {
+  return {.name = parameter.name, .type = TensorType::kF32, .shape = parameter.shape};
+}
+
+TensorSpec SpecOf(const StatisticSpec& statistic) {
+  if (statistic.kind == StatisticSpec::Kind::kCount) return {statistic.name, TensorType::kI64, {}};
+  return {statistic.name, TensorType::kF32, {statistic.numel}};
+}
+
+size_t WidthOf(TensorType type) {
+  return type == TensorType::kI64 ? 8 : type == TensorType::kF32 ? 4 : 2;
+}
+
+int64_t NumelOf(const std::vector<int64_t>& shape) {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<int64_t>());
+}
 
 absl::StatusOr<std::string> SafetensorsHead(const std::vector<TensorSpec>& tensors,
                                             const std::map<std::string, std::string>& metadata,
@@ -180,20 +221,6 @@ absl::StatusOr<std::string> SafetensorsHead(const std::vector<TensorSpec>& tenso
   for (int i = 0; i < 8; ++i) length[i] = static_cast<char>(text.size() >> (8 * i));
   return length + text;
 }
-
-namespace {
-
-// Values in a file may lie at any address.
-void Widen(ValueType type, const std::byte* from, std::span<float> out) {
-  for (float& value : out) {
-    uint16_t bits;
-    std::memcpy(&bits, from, sizeof bits);
-    from += sizeof bits;
-    value = FromWire(type, bits);
-  }
-}
-
-}  // namespace
 
 SafetensorsReader::SafetensorsReader(std::string path, std::span<const std::byte> file)
     : path_(std::move(path)), file_(file) {}
@@ -224,8 +251,8 @@ absl::StatusOr<std::unique_ptr<SafetensorsReader>> SafetensorsReader::Open(
   }
   std::unique_ptr<SafetensorsReader> reader(
       new SafetensorsReader(path, {static_cast<const std::byte*>(memory), size}));
-  // Only the head is read here. The kernel would read values ahead, and a commit opens every file that
-  // was written past the page cache.
+  // Only the head is read here. The kernel would read values ahead, also where a commit opens
+  // files that were written past the page cache.
   (void)madvise(memory, size, MADV_RANDOM);
   RZ_RETURN_IF_ERROR(reader->Parse());
   (void)madvise(memory, size, MADV_NORMAL);
@@ -260,9 +287,7 @@ absl::Status SafetensorsReader::ParseHeader(std::string_view text) {
     if (!entry.ok()) return Annotate(entry.status(), absl::StrCat("tensor '", name, "'"));
     entries_.push_back(*std::move(entry));
   }
-  std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
-    return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
-  });
+  std::ranges::sort(entries_, {}, [](const Entry& e) { return std::pair(e.begin, e.end); });
   // Values follow one another without gap or overlap, to the end.
   uint64_t at = 0;
   for (size_t i = 0; i < entries_.size(); at = entries_[i++].end) {
@@ -288,9 +313,7 @@ absl::StatusOr<const SafetensorsReader::Entry*> SafetensorsReader::FindAs(
   if (entry == nullptr) {
     return absl::NotFoundError(absl::StrCat(path_, ": has no tensor '", name, "'"));
   }
-  size_t wanted = 1;
-  for (int64_t extent : entry->spec.shape) wanted *= static_cast<size_t>(extent);
-  if (entry->spec.shape != shape || wanted != values) {
+  if (entry->spec.shape != shape || static_cast<size_t>(NumelOf(shape)) != values) {
     return InvalidArgument(path_, ": tensor '", name, "' has the shape ",
                            ShapeText(entry->spec.shape), ", wanted ", ShapeText(shape), " (",
                            values, " values)");
@@ -395,28 +418,6 @@ absl::Status SafetensorsWriter::MoveTo(const std::string& path) {
   return absl::OkStatus();
 }
 
-namespace {
-
-constexpr char kModelFile[] = "/model.safetensors";
-
-// What the index says: file by tensor.
-absl::StatusOr<std::map<std::string, std::string>> ReadIndex(const std::string& path) {
-  RZ_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  const auto map = json.is_object() ? json.value("weight_map", nlohmann::json()) : json;
-  if (!map.is_object()) {
-    return InvalidArgument(path, ": wanted JSON with \"weight_map\": a file's name by tensor");
-  }
-  std::map<std::string, std::string> files;
-  for (const auto& [tensor, file] : map.items()) {
-    if (!file.is_string()) return InvalidArgument(path, ": weight_map: ", tensor, " has no file");
-    files[tensor] = file;
-  }
-  return files;
-}
-
-}  // namespace
-
 absl::Status TensorFiles::Missing(const std::string& name) {
   return absl::NotFoundError(absl::StrCat("there is no tensor '", name, "'"));
 }
@@ -432,7 +433,7 @@ absl::Status TensorFiles::Add(std::shared_ptr<const SafetensorsReader> file) {
 absl::StatusOr<TensorFiles> TensorFiles::Open(const std::string& path) {
   std::error_code missing;
   if (std::filesystem::is_directory(path, missing)) {
-    const std::string model = absl::StrCat(path, kModelFile);
+    const std::string model = absl::StrCat(path, "/model.safetensors");
     const std::string index = absl::StrCat(model, ".index.json");
     return Open(std::filesystem::exists(index, missing) ? index : model);
   }

@@ -27,6 +27,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/files.h"
+#include "zero/layout.h"
 
 namespace ringzero {
 
@@ -38,6 +39,12 @@ struct TensorSpec {
   TensorType type = TensorType::kF32;
   std::vector<int64_t> shape;
 };
+// How parameters and running statistics stand in a file: fp32, counts int64.
+TensorSpec SpecOf(const ParameterSpec& parameter);
+TensorSpec SpecOf(const StatisticSpec& statistic);
+
+size_t WidthOf(TensorType type);                     // bytes of a value
+int64_t NumelOf(const std::vector<int64_t>& shape);  // values
 
 // What a file of these tensors begins with, up to the first value: a multiple of so many bytes.
 // InvalidArgument: a name twice, a type that cannot be written.
