@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <deque>
 #include <span>
 #include <utility>
@@ -50,6 +49,25 @@ absl::Status ReadRaw(const TensorFiles& files, const std::string& name, TensorTy
   }
   PutRowMajor(found->second.values(), WidthOf(type), parameter.shape, parameter.strides, out);
   return absl::OkStatus();
+}
+
+bool SameRule(const Checkpoint& checkpoint, const Plan& plan) {
+  return checkpoint.state().rule == ToString(plan.rule) &&
+         checkpoint.state().predict == plan.predict;
+}
+
+const ParameterSpec& SpecOf(const ShardedOptimizer& optimizer, const std::string& name) {
+  const auto& parameters = optimizer.shards().layouts[optimizer.self().value].parameters;
+  return *std::ranges::find(parameters, name, &ParameterSpec::name);
+}
+
+// One number, of whatever type.
+absl::StatusOr<float> ReadStep(const TensorFiles& files, const std::string& name) {
+  int64_t whole = 0;
+  if (files.Read(name, {}, std::span(&whole, 1)).ok()) return static_cast<float>(whole);
+  float step = 0;
+  RZ_RETURN_IF_ERROR(files.Read(name, {}, std::span(&step, 1)));
+  return step;
 }
 
 }  // namespace
@@ -100,7 +118,7 @@ absl::Status Checkpoint::ReadState(const StateLayout& state, const StageLayout& 
     const absl::Status read =
         step ? ReadRaw(optimizer_, name, TensorType::kI64, {}, out + spec.offset_bytes)
              : ReadRaw(optimizer_, name, TensorType::kF32, parameter, out + spec.offset_bytes);
-    if (!read.ok()) return Annotate(read, path_);
+    RZ_RETURN_IF_ERROR(Annotate(read, path_));
   }
   return absl::OkStatus();
 }
@@ -117,19 +135,10 @@ absl::Status Checkpoint::ReadVersion(const StageLayout& layout, Version label,
     const absl::Status read =
         ReadRaw(stale_, StaleName(parameter.name, label), TypeOf(layout.parameter_type), parameter,
                 out + parameter.offset_bytes);
-    if (!read.ok()) return Annotate(read, path_);
+    RZ_RETURN_IF_ERROR(Annotate(read, path_));
   }
   return absl::OkStatus();
 }
-
-namespace {
-
-bool SameRule(const Checkpoint& checkpoint, const Plan& plan) {
-  return checkpoint.state().rule == ToString(plan.rule) &&
-         checkpoint.state().predict == plan.predict;
-}
-
-}  // namespace
 
 Beginning BeginningOf(const std::shared_ptr<const Checkpoint>& checkpoint, const Plan& plan,
                       const std::vector<StageLayout>& layouts, const OptimizerOptions& optimizer) {
@@ -142,10 +151,8 @@ Beginning BeginningOf(const std::shared_ptr<const Checkpoint>& checkpoint, const
     if (!same) return absl::NotFoundError("older versions are of another rule");
     return checkpoint->ReadVersion(layouts[j.value], label, out);
   };
-  return {.state = state,
-          .version = version,
-          .norm = checkpoint->state().norm,
-          .loss_scale = checkpoint->state().loss_scale};
+  const CheckpointState& run = checkpoint->state();
+  return {.state = state, .version = version, .norm = run.norm, .loss_scale = run.loss_scale};
 }
 
 std::string DescribeNewStart(const Checkpoint& checkpoint, const Plan& plan,
@@ -162,39 +169,20 @@ std::string DescribeNewStart(const Checkpoint& checkpoint, const Plan& plan,
   return "";
 }
 
-namespace {
-
-const ParameterSpec& SpecOf(const ShardedOptimizer& optimizer, const std::string& name) {
-  const auto& parameters = optimizer.shards().layouts[optimizer.self().value].parameters;
-  return *std::ranges::find(parameters, name, &ParameterSpec::name);
-}
-
-// One number, of whatever type.
-absl::StatusOr<float> ReadStep(const TensorFiles& files, const std::string& name) {
-  int64_t whole = 0;
-  if (files.Read(name, {}, std::span(&whole, 1)).ok()) return static_cast<float>(whole);
-  float step = 0;
-  RZ_RETURN_IF_ERROR(files.Read(name, {}, std::span(&step, 1)));
-  return step;
-}
-
-}  // namespace
-
 absl::Status SaveOptimizerStates(const ShardedOptimizer& optimizer, const std::string& path) {
   std::vector<TensorSource> tensors;
   std::deque<int64_t> steps;
   optimizer.VisitStates([&](const ShardedOptimizer::NamedState& state) {
-    const ParameterSpec& parameter = SpecOf(optimizer, state.parameter);
-    TensorSource& tensor = tensors.emplace_back();
-    tensor.spec.name = absl::StrCat(state.parameter, ".", state.state);
+    const std::string name = absl::StrCat(state.parameter, ".", state.state);
     if (state.state == "step") {
-      tensor.spec.type = TensorType::kI64;
-      steps.push_back(static_cast<int64_t>(state.values[0]));
-      tensor.values = reinterpret_cast<const std::byte*>(&steps.back());
+      const auto& step = steps.emplace_back(static_cast<int64_t>(state.values[0]));
+      tensors.push_back({.spec = {.name = name, .type = TensorType::kI64},
+                         .values = reinterpret_cast<const std::byte*>(&step)});
     } else {
-      tensor.spec.shape = parameter.shape;
-      tensor.values = std::as_bytes(state.values).data();
-      tensor.strides = parameter.strides;
+      const ParameterSpec& parameter = SpecOf(optimizer, state.parameter);
+      tensors.push_back({.spec = {.name = name, .shape = parameter.shape},
+                         .values = std::as_bytes(state.values).data(),
+                         .strides = parameter.strides});
     }
   });
   RZ_ASSIGN_OR_RETURN(const auto writer, TensorFileWriter::Create({}));
@@ -209,24 +197,22 @@ absl::Status LoadOptimizerStates(const TensorFiles& files, ShardedOptimizer& opt
     RZ_ASSIGN_OR_RETURN(const float step, ReadStep(files, name));
     updates = std::max(updates, step);
   }
-  return optimizer.LoadStates(static_cast<int64_t>(updates),
-                              [&](const std::string& parameter, const std::string& state,
-                                  std::span<float> values) -> absl::Status {
-                                std::string name = absl::StrCat(parameter, ".", state);
-                                if (!files.tensors().contains(name))
-                                  name = absl::StrCat("state.", name);
-                                if (state == "step") {
-                                  RZ_ASSIGN_OR_RETURN(values[0], ReadStep(files, name));
-                                  return absl::OkStatus();
-                                }
-                                const ParameterSpec& spec = SpecOf(optimizer, parameter);
-                                std::vector<float> rows(values.size());
-                                RZ_RETURN_IF_ERROR(files.Read(name, spec.shape, std::span(rows)));
-                                PutRowMajor(std::as_bytes(std::span(rows)), sizeof(float),
-                                            spec.shape, spec.strides,
-                                            reinterpret_cast<std::byte*>(values.data()));
-                                return absl::OkStatus();
-                              });
+  const auto fill = [&](const std::string& parameter, const std::string& state,
+                        std::span<float> values) -> absl::Status {
+    std::string name = absl::StrCat(parameter, ".", state);
+    if (!files.tensors().contains(name)) name = absl::StrCat("state.", name);
+    if (state == "step") {
+      RZ_ASSIGN_OR_RETURN(values[0], ReadStep(files, name));
+      return absl::OkStatus();
+    }
+    const ParameterSpec& spec = SpecOf(optimizer, parameter);
+    std::vector<float> rows(values.size());
+    RZ_RETURN_IF_ERROR(files.Read(name, spec.shape, std::span(rows)));
+    PutRowMajor(std::as_bytes(std::span(rows)), sizeof(float), spec.shape, spec.strides,
+                std::as_writable_bytes(values).data());
+    return absl::OkStatus();
+  };
+  return optimizer.LoadStates(static_cast<int64_t>(updates), fill);
 }
 
 }  // namespace ringzero

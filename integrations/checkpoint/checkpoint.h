@@ -1,17 +1,15 @@
 // Checkpoint: a version of a run in files: reads one, and makes the saver that writes them.
 //
 //   RZ_ASSIGN_OR_RETURN(auto checkpoint, Checkpoint::Open("run/iteration-000100"));
-//   request.first_iteration = checkpoint->state().version.value;       // PlanRequest
-//   options.engine.beginning = BeginningOf(checkpoint, planned, …);    // RingModelOptions
+//   request.first_iteration = checkpoint->state().version.value;     // PlanRequest
+//   options.engine.beginning = BeginningOf(checkpoint, planned, …);  // RingModelOptions
 //
-// Everything is found by its name. So a run may read a checkpoint that another number of workers and
-// stages has written. The states of a ShardedOptimizer are written and read here, too.
+// Everything is found by its name: a run may read what another number of workers and stages wrote.
 #ifndef RINGZERO_INTEGRATIONS_CHECKPOINT_CHECKPOINT_H_
 #define RINGZERO_INTEGRATIONS_CHECKPOINT_CHECKPOINT_H_
 
 #include <cstddef>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,12 +34,13 @@ class Checkpoint {
  public:
   enum class Check { kHeads, kValues };
 
-  // `path`: iteration-000100 itself. Looks at every file: kValues reads all of it. NotFound, or
-  // InvalidArgument that names the file: missing, damaged, or of another checkpoint.
+  // Looks at every file; kValues reads all of it. NotFound, or InvalidArgument that names the file:
+  // missing, damaged, or of another checkpoint.
   static absl::StatusOr<std::shared_ptr<const Checkpoint>> Open(const std::string& path,
                                                                 Check check = Check::kValues);
-  // The checkpoint that `latest` names, or the newest before it that is whole; where all of those are
-  // damaged, the newest of the others. `skipped` is told of each that is not whole. Null: there is none in the folder. The error of the last one: none is whole.
+  // The checkpoint that `latest` names, or the newest before it that is whole; where all of those
+  // are damaged, the newest of the others. `skipped` is told of each that is not whole. Null: the
+  // folder has none. Where none is whole, the error of the last one.
   static absl::StatusOr<std::shared_ptr<const Checkpoint>> OpenNewest(
       const std::string& folder, Check check,
       const std::function<void(const absl::Status&)>& skipped);
@@ -66,8 +65,8 @@ class Checkpoint {
   TensorFiles model_, optimizer_, stale_;
 };
 
-// For EngineOptions: the run goes on from the checkpoint, with a plan whose first_iteration is its
-// version. Keeps the checkpoint. Where the plan's rule is another, older versions are not used.
+// The run goes on from the checkpoint, with a plan whose first_iteration is its version. Keeps the
+// checkpoint. Where the plan's rule is another, older versions are not used.
 Beginning BeginningOf(const std::shared_ptr<const Checkpoint>& checkpoint, const Plan& plan,
                       const std::vector<StageLayout>& layouts, const OptimizerOptions& optimizer);
 
@@ -75,14 +74,10 @@ Beginning BeginningOf(const std::shared_ptr<const Checkpoint>& checkpoint, const
 std::string DescribeNewStart(const Checkpoint& checkpoint, const Plan& plan,
                              const std::vector<StageLayout>& layouts);
 
-// The Saver that writes a run's checkpoints:
-//
-//   RZ_ASSIGN_OR_RETURN(options.saver, MakeCheckpointSaver({.folder = "run", …}));   // EngineOptions
-//
-// Each worker writes the files of its stages; worker 0 makes them a checkpoint when all are there
-// (checkpoint_folder.h). All of it happens on one thread of the saver's. The folder must be one that
-// the hosts of all workers share. What goes wrong is told, and the run goes on: the checkpoints
-// before it stand.
+// Writes a run's checkpoints (EngineOptions::saver), on a thread of its own. Each worker writes the
+// files of its stages; worker 0 makes them a checkpoint when all are there. The folder must be one
+// that the hosts of all workers share. What goes wrong is told, and the run goes on: the
+// checkpoints before it stand.
 struct CheckpointSaverOptions {
   std::string folder;   // of the run; it is there
   int keep = 0;         // the newest checkpoints; 0: all
@@ -91,7 +86,7 @@ struct CheckpointSaverOptions {
   std::vector<StageLayout> layouts;  // by stage
   OptimizerOptions optimizer;
   TensorFileOptions files;
-  // Called on the saver's thread, or not at all if it is null: the version has no checkpoint, and why.
+  // Called on the saver's thread, if not null: the version has no checkpoint, and why.
   std::function<void(Version, const absl::Status&)> failed;
   CommitMoment moment;  // between any two steps
 };

@@ -135,10 +135,6 @@ std::string CheckpointName(Version version) {
   return absl::StrFormat("%s%06d", kPrefix, version.value);
 }
 
-std::string TensorFileName(const std::string& kind, StageId stage, int stages) {
-  return absl::StrFormat("%s-%05d-of-%05d.safetensors", kind, stage.value + 1, stages);
-}
-
 std::string StaleName(const std::string& parameter, Version label) {
   return absl::StrCat(parameter, "@", LabelText(label));
 }

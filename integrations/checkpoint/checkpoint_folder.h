@@ -2,7 +2,7 @@
 //
 //   run/lock                                     held while a job may write here
 //   run/latest                                   "iteration-000100"
-//   run/iteration-000100/state.json              which run, its scalars, checksums of the other files
+//   run/iteration-000100/state.json              which run, its scalars, checksums of other files
 //   run/iteration-000100/model-00002-of-00004.safetensors       fp32 parameters of stage 1
 //   run/iteration-000100/model.safetensors.index.json           in which file each name is
 //   run/iteration-000100/optimizer-00002-of-00004.safetensors   "fc.weight.exp_avg", …
@@ -30,17 +30,13 @@
 namespace ringzero {
 
 inline constexpr char kStateFile[] = "state.json";
-inline constexpr char kIndexFile[] = "model.safetensors.index.json";
 
 // Without order. None where there is no folder, or it cannot be read to its end.
 std::vector<std::string> NamesIn(const std::string& folder);
 
 // "iteration-000100"
 std::string CheckpointName(Version version);
-// "model-00002-of-00004.safetensors"; `kind`: model, optimizer, stale or buffers.
-std::string TensorFileName(const std::string& kind, StageId stage, int stages);
-
-// "fc.weight@99", "fc.weight@p100": a parameter as it travels, of another version (sharding/op.h).
+// "fc.weight@99", "fc.weight@p100": a parameter of another version (sharding/op.h).
 std::string StaleName(const std::string& parameter, Version label);
 
 // What state.json says.
@@ -75,7 +71,7 @@ absl::StatusOr<CheckpointState> ParseCheckpointState(const std::string& text);
 // forked. Makes the folder, and removes what a killed job has left half written.
 class CheckpointLock {
  public:
-  // AlreadyExists names the job that holds the lock. PermissionDenied: the folder cannot be written.
+  // AlreadyExists names the job that holds the lock. PermissionDenied: it cannot be written.
   static absl::StatusOr<CheckpointLock> Take(const std::string& folder);
 
  private:
@@ -83,7 +79,7 @@ class CheckpointLock {
   UniqueFd file_;
 };
 
-// The versions that have a checkpoint in the folder, ascending. None where there is no folder.
+// The versions that have a checkpoint, ascending. None where there is no folder.
 std::vector<Version> CheckpointsIn(const std::string& folder);
 // What `latest` names; nothing if it names none.
 std::optional<Version> LatestIn(const std::string& folder);

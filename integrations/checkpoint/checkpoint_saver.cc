@@ -1,4 +1,4 @@
-// One thread with a queue: parts of versions into files, and what all have written into a checkpoint.
+// One thread with a queue: parts of versions into files, and all parts' files into a checkpoint.
 #include <sys/stat.h>
 
 #include <atomic>
@@ -16,6 +16,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/files.h"
 #include "base/mutex.h"
 #include "base/status.h"
@@ -160,8 +161,8 @@ class CheckpointSaver final : public Saver {
         TensorsOf(part, options_.layouts[part.stage.value], options_.optimizer);
     for (const auto& [kind, file] : tensors.files) {
       Reach();
-      const std::string path =
-          absl::StrCat(folder, "/", TensorFileName(kind, part.stage, options_.stages));
+      const std::string path = absl::StrFormat("%s/%s-%05d-of-%05d.safetensors", folder, kind,
+                                               part.stage.value + 1, options_.stages);
       RZ_ASSIGN_OR_RETURN(const std::string checksum, writer_->Write(path, file, stop_));
       receipt.Add(checksum);
     }
@@ -204,7 +205,8 @@ class CheckpointSaver final : public Saver {
     }
     const nlohmann::ordered_json json = {{"metadata", {{"total_size", bytes}}},
                                          {"weight_map", index}};
-    RZ_RETURN_IF_ERROR(WriteWholeFile(absl::StrCat(folder, "/", kIndexFile), json.dump(2) + "\n"));
+    RZ_RETURN_IF_ERROR(
+        WriteWholeFile(absl::StrCat(folder, "/model.safetensors.index.json"), json.dump(2) + "\n"));
     return WriteWholeFile(absl::StrCat(folder, "/", kStateFile), WriteCheckpointState(state));
   }
 

@@ -1,12 +1,11 @@
 // TensorFileWriter: writes safetensors files past the page cache, through a little staging memory.
 //
 //   RZ_ASSIGN_OR_RETURN(auto writer, TensorFileWriter::Create({}));
-//   RZ_ASSIGN_OR_RETURN(uint64_t checksum, writer->Write("model.safetensors", tensors, stop));
+//   RZ_ASSIGN_OR_RETURN(std::string checksum, writer->Write("m.safetensors", tensors, stop));
 //
-// Values are copied piece by piece into staging memory, and written from there while the next piece
-// is copied: the memory of a whole tensor is never needed twice. A file's head holds the checksum
-// of its values ("checksum" in its metadata), and the checksum of the head stands for the file. The
-// file is durable when Write returns. Used by one thread.
+// A piece is copied into staging memory while the piece before is written from there. A file's head
+// holds the checksum of its values ("checksum" in its metadata), and the checksum of the head
+// stands for the file. The file is durable when Write returns. One thread.
 #ifndef RINGZERO_INTEGRATIONS_CHECKPOINT_TENSOR_FILE_WRITER_H_
 #define RINGZERO_INTEGRATIONS_CHECKPOINT_TENSOR_FILE_WRITER_H_
 
@@ -55,7 +54,6 @@ struct TensorFileOptions {
 
 class TensorFileWriter {
  public:
-  // Staging memory of one writer.
   static constexpr int64_t kStagingBytes = 2 << 20;
 
   static absl::StatusOr<std::unique_ptr<TensorFileWriter>> Create(const TensorFileOptions& options);
