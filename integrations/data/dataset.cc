@@ -10,15 +10,11 @@
 #include <cerrno>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <numeric>
-#include <span>
 #include <string_view>
 #include <system_error>
-#include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -29,6 +25,31 @@
 
 namespace ringzero {
 namespace {
+
+// All bytes of a file, unpacked if its first bytes are gzip's (of several members, too).
+absl::StatusOr<std::vector<uint8_t>> ReadAllBytes(const std::string& path) {
+  if (std::error_code unknown; std::filesystem::is_directory(path, unknown)) {
+    return InvalidArgument(path, ": is a folder where a file is wanted");
+  }
+  const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(path.c_str(), "rbe"), gzclose);
+  if (file == nullptr) {
+    const std::string message = absl::StrCat(path, ": cannot be opened: ", std::strerror(errno));
+    return errno == ENOENT ? absl::NotFoundError(message) : absl::InvalidArgumentError(message);
+  }
+  constexpr size_t kPiece = 16 << 20;
+  gzbuffer(file.get(), 128 << 10);
+  std::vector<uint8_t> bytes;
+  for (size_t got = kPiece; got == kPiece;) {
+    const size_t before = bytes.size();
+    bytes.resize(before + kPiece);
+    got = gzfread(bytes.data() + before, 1, kPiece, file.get());
+    bytes.resize(before + got);
+  }
+  int code = Z_OK;
+  const char* const error = gzerror(file.get(), &code);  // begins with the path
+  if (code == Z_OK) return bytes;
+  return InvalidArgument(error, code == Z_BUF_ERROR ? ": the gzip data are truncated" : "");
+}
 
 // A big-endian word.
 uint32_t Word(std::span<const uint8_t> file, size_t at) {
@@ -143,8 +164,7 @@ class ImageSplit final : public Split {
 
 absl::StatusOr<PixelTables> MakePixelTables(const ImageSet& train) {
   const int64_t area = train.height * train.width, channels = train.channels;
-  std::vector<std::array<uint64_t, 256>> counts(channels);
-  for (auto& histogram : counts) histogram.fill(0);
+  std::vector<std::array<uint64_t, 256>> counts(channels);  // zeros
   for (size_t i = 0; i < train.pixels.size();) {
     for (auto& histogram : counts) {
       for (int64_t k = 0; k < area; ++k) ++histogram[train.pixels[i++]];
@@ -172,15 +192,13 @@ absl::StatusOr<PixelTables> MakePixelTables(const ImageSet& train) {
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> MakeDataset(ImageSet train, ImageSet test) {
-  if (train.classes.empty()) {
-    return InvalidArgument(train.path, ": holds no images");
-  }
+  if (train.classes.empty()) return InvalidArgument(train.path, ": holds no images");
   if (!test.classes.empty() && (test.height != train.height || test.width != train.width)) {
     return InvalidArgument(test.path, ": images of ", test.height, "x", test.width,
                            " pixels; those of ", train.path, " have ", train.height, "x",
                            train.width);
   }
-  const int found = 1 + *std::max_element(train.classes.begin(), train.classes.end());
+  const int found = 1 + *std::ranges::max_element(train.classes);
   const int classes = train.known_classes > 0 ? train.known_classes : found;
   for (size_t i = 0; i < test.classes.size(); ++i) {
     if (test.classes[i] < classes) continue;
@@ -188,9 +206,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> MakeDataset(ImageSet train, ImageSet te
                            ", but the training set has only ", classes, " classes");
   }
   RZ_ASSIGN_OR_RETURN(PixelTables tables, MakePixelTables(train));
-  SampleShape shape = {.kind = SampleShape::Kind::kImage,
-                       .input = {train.channels, train.height, train.width},
-                       .classes = classes};
+  SampleShape shape = {.input = {train.channels, train.height, train.width}, .classes = classes};
   auto train_split = std::make_unique<ImageSplit>(std::move(train), tables);
   auto test_split = std::make_unique<ImageSplit>(std::move(test), std::move(tables));
   return std::make_unique<Dataset>(std::move(shape), std::move(train_split), std::move(test_split));
@@ -273,8 +289,7 @@ absl::StatusOr<ImageSet> ReadIdxSet(const std::string& folder, const std::string
                   .classes = std::move(labels.bytes)};
 }
 
-constexpr int64_t kSide = 32, kChannels = 3;
-constexpr int kClasses = 10;
+constexpr int64_t kSide = 32, kChannels = 3, kClasses = 10;
 constexpr size_t kRecord = 1 + kChannels * kSide * kSide;
 
 absl::Status AppendBatch(const std::string& folder, const std::string& name, ImageSet& set) {
@@ -422,30 +437,6 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DatasetOptions& optio
   }
   if (text) return OpenText(options.path, options.sequence);
   return idx ? OpenIdx(options.path) : OpenCifar10(options.path);
-}
-
-absl::StatusOr<std::vector<uint8_t>> ReadAllBytes(const std::string& path) {
-  if (std::error_code unknown; std::filesystem::is_directory(path, unknown)) {
-    return InvalidArgument(path, ": is a folder where a file is wanted");
-  }
-  const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(path.c_str(), "rbe"), gzclose);
-  if (file == nullptr) {
-    const std::string message = absl::StrCat(path, ": cannot be opened: ", std::strerror(errno));
-    return errno == ENOENT ? absl::NotFoundError(message) : absl::InvalidArgumentError(message);
-  }
-  constexpr size_t kPiece = 16 << 20;
-  gzbuffer(file.get(), 128 << 10);
-  std::vector<uint8_t> bytes;
-  for (size_t got = kPiece; got == kPiece;) {
-    const size_t before = bytes.size();
-    bytes.resize(before + kPiece);
-    got = gzfread(bytes.data() + before, 1, kPiece, file.get());
-    bytes.resize(before + got);
-  }
-  int code = Z_OK;
-  const char* const error = gzerror(file.get(), &code);  // begins with the path
-  if (code == Z_OK) return bytes;
-  return InvalidArgument(error, code == Z_BUF_ERROR ? ": the gzip data are truncated" : "");
 }
 
 // Fisher and Yates, from the end: for i = size-1 down to 1, exchange order[i] with order[j], where

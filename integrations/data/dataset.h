@@ -23,13 +23,13 @@ struct SampleShape {
   int64_t classes = 0;         // classes, or the size of the vocabulary
 };
 
-// One split. Thread-safe: reading changes nothing.
+// Thread-safe.
 class Split {
  public:
   virtual ~Split() = default;
   virtual int64_t size() const = 0;  // samples
-  // Writes samples `indices` one after the other: images to float_inputs, tokens to token_inputs;
-  // targets: one class, or one token per position.
+  // Writes samples one after the other: images to float_inputs, tokens to token_inputs; targets:
+  // one class, or one token per position.
   void Read(std::span<const int64_t> indices, float* float_inputs, int64_t* token_inputs,
             int64_t* targets) const;
 
@@ -64,17 +64,17 @@ struct DatasetOptions {
   uint64_t seed = 0;  // random only
 };
 
-// Opens one of the formats below, or "random". Random data are for tests and for measuring: sample
-// i is a function of (seed, split, i), image inputs are uniform with mean 0 and variance 1, classes
-// and tokens uniform, and the test split has a tenth as many samples. InvalidArgument or NotFound,
-// naming the file or the key ("data.samples", "model.seq") and what was wanted and found.
+// One of the formats below, or "random", for tests and for measuring: sample i is a function of
+// (seed, split, i), image inputs are uniform with mean 0 and variance 1, classes and tokens uniform,
+// and the test split has a tenth as many samples. InvalidArgument or NotFound, naming the file or
+// the key ("data.samples", "model.seq") and what was wanted and found.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DatasetOptions& options);
 
 // Images of 8-bit pixels. A pixel x of channel c becomes (x/255 - mean_c) / deviation_c with the
-// mean and standard deviation of the training set, which are computed from integer sums: equal on
-// every machine. InvalidArgument or NotFound, naming the file: missing, damaged gzip, no training
-// image, sizes of train and test images that differ, a class of the test set that the training set
-// has not, a channel whose pixels are all equal; and the errors of each format.
+// mean and standard deviation of the training set, from integer sums: equal on every machine.
+// InvalidArgument or NotFound, naming the file: missing, damaged gzip, no training image, sizes of
+// train and test images that differ, a class of the test set that the training set has not, a
+// channel whose pixels are all equal; and the errors of each format.
 //
 // IDX: a folder holds train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and
 // t10k-labels-idx1-ubyte, each with or without ".gz" (the plain file is taken if both are there).
@@ -90,9 +90,9 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10(const std::string& folder);
 
 // Text as bytes: a token is a byte, its target the next byte. The file may be plain, gzip, or a
 // data file of the Bible Retrieval System. The last tenth of the bytes is held out. Sample i of a
-// split is the bytes [i·sequence, (i+1)·sequence) with the targets one byte further; the bytes that
-// fill no sample are left out. InvalidArgument or NotFound, naming the file, or the key "model.seq"
-// when it is not positive or so large that a split has no sample.
+// split is the bytes [i·sequence, (i+1)·sequence); bytes that fill no sample are left out.
+// InvalidArgument or NotFound, naming the file, or the key "model.seq" when it is not positive or
+// so large that a split has no sample.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenText(const std::string& path, int64_t sequence);
 
 // The Bible Retrieval System's data file: how Debian's package bible-kjv-text keeps the King James
@@ -101,19 +101,14 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenText(const std::string& path, int64
 //    84  bytes of text per window (the last one may have fewer)
 //    88  number of windows
 //    92  where each window begins in the file, and where the last one ends
-// A window is the output of compress(1) without its first three bytes 1f 9d 90: LZW with codes of 9
-// to 16 bits, least significant bit first, 256 for "clear".
+// A window is the output of compress(1) without its first three bytes 1f 9d 90: LZW with codes of
+// 9 to 16 bits, least significant bit first, 256 for "clear".
 bool IsBibleData(std::span<const uint8_t> file);
 
 // The whole text, as stored: a line of title, then a line per verse ("Ge1:1 In the beginning …").
 // InvalidArgument names `path`: truncated, windows out of range, codes that mean nothing.
 absl::StatusOr<std::vector<uint8_t>> DecodeBibleData(std::span<const uint8_t> file,
                                                      const std::string& path);
-
-// All bytes of a file, unpacked if its first bytes are gzip's (of several members, too). For the
-// readers of the formats. NotFound for a missing file, otherwise InvalidArgument: a folder, damaged
-// or truncated gzip. Both errors name the path.
-absl::StatusOr<std::vector<uint8_t>> ReadAllBytes(const std::string& path);
 
 // The order in which an epoch visits `size` samples: a permutation keyed by (seed, epoch), the same
 // on every machine.

@@ -10,8 +10,7 @@
 //
 // Format: eight bytes little-endian, the header's length; the header, JSON: {"name": {"dtype",
 // "shape", "data_offsets": [begin, end]}, …}; the values, row-major, little-endian, without gaps.
-// The file is written and read tensor by tensor: no whole model is ever in memory. Every error
-// names the file, and the tensor if there is one.
+// No whole model is ever in memory. Every error names the file, and the tensor if there is one.
 #ifndef RINGZERO_INTEGRATIONS_DATA_SAFETENSORS_H_
 #define RINGZERO_INTEGRATIONS_DATA_SAFETENSORS_H_
 
@@ -61,13 +60,13 @@ class SafetensorsWriter {
       const std::string& path, std::vector<TensorSpec> tensors,
       const std::map<std::string, std::string>& metadata = {});
 
-  // `name` must be the next name of the list, and `values` as many as its shape says. After a
-  // PermissionDenied this tensor is still the next, and only MoveTo goes on.
+  // `name`: the next of the list; `values`: as many as its shape says. After a PermissionDenied
+  // this tensor is still the next, and only MoveTo goes on.
   absl::Status Write(const std::string& name, std::span<const float> values);
   absl::Status Write(const std::string& name, std::span<const int64_t> values);
-  // After the last tensor: makes the file durable and gives it its name. Errors as for Write.
+  // Makes the file durable and gives it its name. Errors as for Write.
   absl::Status Finish();
-  // Goes on in another file, with what is written so far: when the disk is full, for example.
+  // Goes on in another file, with what is written so far: the disk is full, for example.
   absl::Status MoveTo(const std::string& path);
 
  private:
@@ -108,9 +107,8 @@ class SafetensorsReader {
   std::span<const std::byte> head() const { return file_.first(file_.size() - values_.size()); }
   std::span<const std::byte> values() const { return values_; }
 
-  // Fills `out` (the product of `shape` values). NotFound: no such tensor. InvalidArgument: another
-  // shape, or a type that cannot be read into the type of `out` (F32, F16, BF16 into float; I64
-  // into int64_t).
+  // Fills `out`, NumelOf(shape) values. NotFound: no such tensor. InvalidArgument: another shape, or
+  // another type than F32, F16 or BF16 (into float), I64 (into int64_t).
   absl::Status Read(const std::string& name, const std::vector<int64_t>& shape,
                     std::span<float> out) const;
   absl::Status Read(const std::string& name, const std::vector<int64_t>& shape,
@@ -148,8 +146,8 @@ class TensorFiles {
   };
 
   // A file; an index of files ("weight_map", as HuggingFace's libraries write it); or a folder with
-  // model.safetensors.index.json or model.safetensors. Errors name the file: NotFound; InvalidArgument
-  // also where a tensor is not in the file that the index names for it.
+  // model.safetensors.index.json or model.safetensors. Errors as SafetensorsReader's;
+  // InvalidArgument also where a tensor is not in the file that the index names for it.
   static absl::StatusOr<TensorFiles> Open(const std::string& path);
 
   // InvalidArgument: it has a tensor whose name another file has.
