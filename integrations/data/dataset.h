@@ -65,9 +65,9 @@ struct DatasetOptions {
 };
 
 // One of the formats below, or "random", for tests and for measuring: sample i is a function of
-// (seed, split, i), image inputs are uniform with mean 0 and variance 1, classes and tokens uniform,
-// and the test split has a tenth as many samples. InvalidArgument or NotFound, naming the file or
-// the key ("data.samples", "model.seq") and what was wanted and found.
+// (seed, split, i), image inputs are uniform with mean 0 and variance 1, classes and tokens
+// uniform, and the test split has a tenth as many samples. InvalidArgument or NotFound, naming the
+// file or the key ("data.samples", "model.seq") and what was wanted and found.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DatasetOptions& options);
 
 // Images of 8-bit pixels. A pixel x of channel c becomes (x/255 - mean_c) / deviation_c with the

@@ -107,8 +107,8 @@ class SafetensorsReader {
   std::span<const std::byte> head() const { return file_.first(file_.size() - values_.size()); }
   std::span<const std::byte> values() const { return values_; }
 
-  // Fills `out`, NumelOf(shape) values. NotFound: no such tensor. InvalidArgument: another shape, or
-  // another type than F32, F16 or BF16 (into float), I64 (into int64_t).
+  // Fills `out`, NumelOf(shape) values. NotFound: no such tensor. InvalidArgument: another shape,
+  // or another type than F32, F16 or BF16 (into float), I64 (into int64_t).
   absl::Status Read(const std::string& name, const std::vector<int64_t>& shape,
                     std::span<float> out) const;
   absl::Status Read(const std::string& name, const std::vector<int64_t>& shape,

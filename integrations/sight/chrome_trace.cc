@@ -21,19 +21,11 @@
 #include "base/files.h"
 #include "base/status.h"
 #include "p2p/unique_fd.h"
-#include "sharding/study/simulate.h"
-#include "zero/flight/flight_record.h"
 
 namespace ringzero {
 namespace {
 
 bool Trains(const Op& op) { return op.kind == OpKind::kForward || op.kind == OpKind::kBackward; }
-
-// The mean time of a stage's forward or backward, or of all stages' adds or updates.
-struct Mean {
-  double nanoseconds = 0;
-  int64_t count = 0;
-};
 
 constexpr int kRowsPerTrack = 16;  // thread numbers per track; further rows share the last one
 // Perfetto binds a flow to the slice that the flow lies within, so every slice lasts some time.
@@ -259,7 +251,11 @@ std::pair<int64_t, int64_t> TimesOf(std::span<const FlightRecord> records,
 }
 
 SimulationOptions MeasuredSpeed(std::span<const FlightRecord> records, int stages) {
-  std::map<std::pair<OpKind, int>, Mean> means;
+  struct Mean {
+    double nanoseconds = 0;
+    int64_t count = 0;
+  };
+  std::map<std::pair<OpKind, int>, Mean> means;  // by stage; adds and updates as stage 0
   for (const FlightRecord& record : records) {
     for (const Slice& slice : SlicesOf(record.events)) {
       if (!slice.ended || slice.track == Track::kWaits) continue;

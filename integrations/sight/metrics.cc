@@ -1,11 +1,7 @@
-// CSV, JSON lines, and TensorBoard's event files: records with masked checksums, each a protobuf of
-// four fields.
-//
-// A record: length (8 bytes, little endian), its masked CRC-32C, the event, its masked CRC-32C. An
-// Event has wall_time (1, double), step (2, int64), file_version (3, string), summary (5) or a
-// session (7), which has its status (1). A
-// Summary has values (1); a value has its tag (1) and simple_value (2, float). Nothing more of
-// protobuf is written here.
+// CSV, JSON lines, and TensorBoard's event files, made of records: length (8 bytes, little endian),
+// its masked CRC-32C, a protobuf Event, its masked CRC-32C. An Event has wall_time (1, double),
+// step (2, int64), file_version (3, string), summary (5) or a session (7), which has its status
+// (1). A Summary has values (1); a value has its tag (1) and simple_value (2, float).
 #include "integrations/sight/metrics.h"
 
 #include <sys/utsname.h>

@@ -5,8 +5,8 @@
 //   StragglerWatch watch(workers);                   // at worker 0
 //   for (const std::string& line : watch.Note(worker, when, pace)) say(line);
 //
-// Workers of a ring end their steps at the same time. A slow worker shows in its computing between
-// waits, the other workers in their waits. RingTotals carries the paces to worker 0.
+// Workers of a ring end their steps at the same time. A slow one shows in its computing between
+// waits, the others in their waits. RingTotals carries the paces to worker 0.
 #ifndef RINGZERO_INTEGRATIONS_SIGHT_PACE_H_
 #define RINGZERO_INTEGRATIONS_SIGHT_PACE_H_
 
@@ -23,7 +23,7 @@
 namespace ringzero {
 
 // What one worker has used since its start, in complete micro-batches of training without those of
-// iteration 0. Seconds are those of the worker's computing thread.
+// iteration 0. Seconds: of its computing thread.
 struct Pace {
   double micro_batches = 0;
   double computing_seconds = 0;  // by the clock, without waits for the ring
@@ -103,9 +103,8 @@ class StragglerWatch {
 
   explicit StragglerWatch(int workers) : seen_(static_cast<size_t>(workers)) {}
 
-  // `pace`: how far `worker` had come at `when`. Returns the lines that are due: one for each
-  // worker that has computed at half the others' speed or less, in consecutive windows that add up
-  // to 20 s; once per run.
+  // `pace`: how far `worker` had come at `when`. Returns a line for each worker that has computed
+  // at half the others' speed or less, in consecutive windows that add up to 20 s; once per run.
   std::vector<std::string> Note(int worker, Time when, const Pace& pace);
 
  private:

@@ -1,5 +1,5 @@
-// Reads run.json, config.json, metrics.jsonl and flight/, and writes them into the page. The figure:
-// panels of stacked areas under the grid of sharding/study/render.h.
+// Reads a run's folder and writes it into the page. The figure: panels of stacked areas under the
+// grid of sharding/study/render.h.
 #include "integrations/sight/report.h"
 
 #include <algorithm>
@@ -17,8 +17,6 @@
 #include "integrations/sight/chrome_trace.h"
 #include "sharding/memory/block_table.h"
 #include "sharding/study/render.h"
-#include "sharding/study/simulate.h"
-#include "zero/flight/flight_record.h"
 
 namespace ringzero {
 
@@ -29,7 +27,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kShownIterations = 2;
-constexpr absl::string_view kPlaceOfRuns = "THE RUNS";
 
 // The member `key`, which must be of the kind that `is` tells.
 absl::StatusOr<Json> Member(const Json& json, const char* key, bool (Json::*is)() const noexcept,
@@ -261,9 +258,7 @@ absl::Status ParseRun(const std::string& text, RunFolder& run) {
   run.about = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!run.about.is_object()) return absl::InvalidArgumentError("not a JSON object");
   RZ_ASSIGN_OR_RETURN(const int64_t version, Integer(run.about, "ringzero_run"));
-  if (version != 1) {
-    return InvalidArgument("wanted ringzero_run 1, found ", version);
-  }
+  if (version != 1) return InvalidArgument("wanted ringzero_run 1, found ", version);
   RZ_ASSIGN_OR_RETURN(const Json plan, Member(run.about, "plan", &Json::is_string, "a text"));
   RZ_ASSIGN_OR_RETURN(run.plan, ParsePlan(plan.get<std::string>()));
   RZ_RETURN_IF_ERROR(CheckPlan(run.plan));
@@ -323,7 +318,7 @@ std::string Report(std::span<const RunFolder> runs) {
   // So that the JSON does not end the script element that it stands in.
   const std::string json = absl::StrReplaceAll(
       all.dump(-1, ' ', false, Json::error_handler_t::replace), {{"<", "\\u003c"}});
-  return absl::StrReplaceAll(kReportPage, {{kPlaceOfRuns, json}});
+  return absl::StrReplaceAll(kReportPage, {{"THE RUNS", json}});
 }
 
 absl::StatusOr<std::string> PlanFigure(const Plan& plan, const SimulationOptions& speed) {
@@ -334,12 +329,11 @@ absl::StatusOr<std::string> PlanFigure(const Plan& plan, const SimulationOptions
   RZ_ASSIGN_OR_RETURN(const Simulation run, Simulate(simulated, speed));
   const Window window = WindowOf(run);
   RZ_ASSIGN_OR_RETURN(const Panel traffic, Traffic(simulated, speed, window));
-  std::vector<Panel> panels = {traffic,
-                               {.title = "activations of all workers together, in micro-batches",
-                                .series = {Activations(simulated, run, window)}}};
+  const Panel activations{.title = "activations of all workers together, in micro-batches",
+                          .series = {Activations(simulated, run, window)}};
   std::string body = RenderSvg(plan, std::min(kFigureIterations, plan.iterations));
   double y = HeightOf(body);
-  for (const Panel& panel : panels) {
+  for (const Panel& panel : {traffic, activations}) {
     body += Draw(panel, y);
     y += kPanel;
   }

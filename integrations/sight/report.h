@@ -1,6 +1,6 @@
 // What a person looks at. Report: the numbers of runs as one page of HTML that needs nothing else.
-// PlanFigure: one SVG with a plan's schedule as a grid, and below the grid what is sent and held over
-// time, from the plan's simulation.
+// PlanFigure: one SVG with a plan's schedule as a grid, and below it what its simulation sends and
+// holds over time.
 //
 //   RZ_ASSIGN_OR_RETURN(RunFolder run, ReadRunFolder("run"));
 //   run.scalars["Train/Samples/train_loss"];     // (iteration, value)
@@ -48,9 +48,8 @@ absl::Status ParseMetrics(const std::string& text, RunFolder& run);
 // A pure function. For several runs the page has a table of the configuration's keys that differ.
 std::string Report(std::span<const RunFolder> runs);
 
-// Panels: bytes per second sent on each channel; bytes of copies, sums and versions that all
-// workers hold, as if every worker had memory of its own; activations in micro-batches. Shows
-// two iterations after the first few, without evaluations. `speed` in nanoseconds
+// Panels: bytes per second sent on each channel; activations of all workers, in micro-batches.
+// Shows two iterations after the first few, without evaluations. `speed` in nanoseconds
 // (sharding/study/cost_profile.h). Errors are Simulate's.
 absl::StatusOr<std::string> PlanFigure(const Plan& plan, const SimulationOptions& speed);
 
