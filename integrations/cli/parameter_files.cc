@@ -29,15 +29,14 @@ std::string Shape(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
-absl::Status Mismatch(const std::string& path, const std::string& tensor,
-                      const std::string& message) {
-  return InvalidArgument(path, ": tensor \"", tensor, "\": ", message);
+template <typename... Parts>
+absl::Status Mismatch(const std::string& path, const std::string& tensor, const Parts&... parts) {
+  return InvalidArgument(path, ": tensor \"", tensor, "\": ", parts...);
 }
 
-using WantedTensors = std::map<std::string, TensorSpec>;
-
 absl::Status CheckInitFile(const std::string& path, const TensorFiles& files,
-                           const WantedTensors& all, std::vector<std::string>* strays) {
+                           const std::map<std::string, TensorSpec>& all,
+                           std::vector<std::string>* strays) {
   for (const auto& [known, place] : files.tensors()) {
     if (all.contains(known)) continue;
     if (strays != nullptr) {
@@ -47,31 +46,26 @@ absl::Status CheckInitFile(const std::string& path, const TensorFiles& files,
     const auto name = [](std::string* to, const auto& each) { to->append(each.first); };
     const std::string names = absl::StrJoin(all, "|", name);
     const absl::string_view nearest = NearestChoice(names, known);
-    return Mismatch(path, known,
-                    absl::StrCat("the model has no such parameter",
-                                 nearest.empty() ? "" : "; the nearest is ", nearest));
+    return Mismatch(path, known, "the model has no such parameter",
+                    nearest.empty() ? "" : "; the nearest is ", nearest);
   }
   for (const auto& [name, spec] : all) {
     const auto found_at = files.tensors().find(name);
-    if (found_at == files.tensors().end() && strays != nullptr) {
+    if (found_at == files.tensors().end()) {
+      if (strays == nullptr) return Mismatch(path, name, "missing; the model has it");
       strays->push_back(absl::StrCat("missing: ", name));
       continue;
     }
-    if (found_at == files.tensors().end()) {
-      return Mismatch(path, name, "missing; the model has it");
-    }
     const SafetensorsReader::Entry* entry = found_at->second.entry;
     if (entry->spec.shape != spec.shape) {
-      return Mismatch(path, name,
-                      absl::StrCat("wanted the shape ", Shape(spec.shape), ", found ",
-                                   Shape(entry->spec.shape)));
+      return Mismatch(path, name, "wanted the shape ", Shape(spec.shape), ", found ",
+                      Shape(entry->spec.shape));
     }
     const bool count = spec.type == TensorType::kI64;
     const TensorType found = entry->spec.type;
     if (found == TensorType::kOther || count != (found == TensorType::kI64)) {
-      return Mismatch(path, name,
-                      absl::StrCat("wanted ", count ? "I64" : "F32, F16 or BF16", ", found ",
-                                   entry->type_name));
+      return Mismatch(path, name, "wanted ", count ? "I64" : "F32, F16 or BF16", ", found ",
+                      entry->type_name);
     }
   }
   return absl::OkStatus();
@@ -87,7 +81,7 @@ absl::StatusOr<Preset> OpenInitFile(const std::string& path, const ModelDescript
 
 absl::StatusOr<Preset> PresetOf(const std::string& path, TensorFiles files,
                                 const ModelDescription& model, std::vector<std::string>* strays) {
-  WantedTensors wanted;
+  std::map<std::string, TensorSpec> wanted;
   for (const LayerDescription& layer : model.layers) {
     for (const ParameterSpec& p : layer.parameters) wanted[p.name] = SpecOf(p);
     for (const StatisticSpec& s : layer.statistics) wanted[s.name] = SpecOf(s);
@@ -123,12 +117,11 @@ absl::StatusOr<std::unique_ptr<ParameterCollector>> ParameterCollector::Create(
   std::unique_ptr<ParameterCollector> collector(new ParameterCollector(path));
   if (path.empty()) return collector;
   const std::vector<TensorSpec> tensors = SpecsOf(layouts);
-  const auto create = [&](const std::string& at) -> absl::Status {
-    RZ_ASSIGN_OR_RETURN(collector->writer_,
-                        SafetensorsWriter::Create(at, tensors, {{"format", "pt"}}));
+  RZ_RETURN_IF_ERROR(collector->OrElsewhere([&](const std::string& spare) -> absl::Status {
+    RZ_ASSIGN_OR_RETURN(collector->writer_, SafetensorsWriter::Create(spare.empty() ? path : spare,
+                                                                      tensors, {{"format", "pt"}}));
     return absl::OkStatus();
-  };
-  RZ_RETURN_IF_ERROR(collector->OrElsewhere(create(path), create));
+  }));
   return collector;
 }
 
@@ -138,13 +131,13 @@ ParameterCollector::~ParameterCollector() {
 }
 
 absl::Status ParameterCollector::OrElsewhere(
-    const absl::Status& tried,
-    const std::function<absl::Status(const std::string& spare)>& elsewhere) {
+    const std::function<absl::Status(const std::string& spare)>& write) {
+  const absl::Status tried = write("");
   if (!absl::IsPermissionDenied(tried)) return tried;
   why_.emplace_back(tried.message());
   if (spare_.empty()) {
     const absl::StatusOr<std::string> spare = MakeSparePath(path_);
-    const absl::Status moved = spare.ok() ? elsewhere(*spare) : spare.status();
+    const absl::Status moved = spare.ok() ? write(*spare) : spare.status();
     if (moved.ok()) spare_ = *spare;
     if (!moved.ok() && spare.ok()) DropSparePath(*spare);
     if (!absl::IsPermissionDenied(moved)) return moved;
@@ -159,24 +152,20 @@ absl::Status ParameterCollector::Add(const NamedValues& values) {
     digest_.Update(std::as_bytes(std::span<const float>(values.values)));
   }
   if (writer_ == nullptr) return absl::OkStatus();
-  const auto write = [&] {
+  return OrElsewhere([&](const std::string& spare) -> absl::Status {
+    if (!spare.empty()) RZ_RETURN_IF_ERROR(writer_->MoveTo(spare));
     return values.count >= 0
                ? writer_->Write(values.name, std::span<const int64_t>(&values.count, 1))
                : writer_->Write(values.name, std::span<const float>(values.values));
-  };
-  return OrElsewhere(write(), [&](const std::string& spare) -> absl::Status {
-    RZ_RETURN_IF_ERROR(writer_->MoveTo(spare));
-    return write();
   });
 }
 
 absl::StatusOr<std::string> ParameterCollector::Finish() {
   if (writer_ != nullptr) {
-    RZ_RETURN_IF_ERROR(
-        OrElsewhere(writer_->Finish(), [this](const std::string& spare) -> absl::Status {
-          RZ_RETURN_IF_ERROR(writer_->MoveTo(spare));
-          return writer_->Finish();
-        }));
+    RZ_RETURN_IF_ERROR(OrElsewhere([this](const std::string& spare) -> absl::Status {
+      if (!spare.empty()) RZ_RETURN_IF_ERROR(writer_->MoveTo(spare));
+      return writer_->Finish();
+    }));
   }
   return digest_.FinishHex();
 }

@@ -1,5 +1,4 @@
-// Trained parameters in files: --init reads safetensors, --dump-parameters writes them, and every
-// run ends with a digest.
+// --init reads safetensors, --dump-parameters writes them, and every run ends with a digest.
 //
 //   RZ_ASSIGN_OR_RETURN(options.preset, OpenInitFile("model.safetensors", description));
 //   RZ_ASSIGN_OR_RETURN(auto collector, ParameterCollector::Create("out.safetensors", layouts));
@@ -25,13 +24,14 @@
 
 namespace ringzero {
 
-// Fills in the initial values of the parameter or statistic `name`; false: the model has no `name`.
+// RingModelOptions::preset: fills in the initial values of the parameter or statistic `name`; false:
+// there is no `name`.
 using Preset =
     std::function<absl::StatusOr<bool>(const std::string& name, std::vector<float>& values)>;
-// For RingModelOptions::preset: initial values from files (TensorFiles::Open). Thread-safe. InvalidArgument or
-// NotFound, naming file and tensor, unless they have exactly the model's parameters and running
-// statistics, with their shapes (counts: int64, the rest floating-point).
-// With `strays` names may be missing or unexpected: it gets a line for each.
+// From files (TensorFiles::Open). Thread-safe. InvalidArgument or NotFound, naming file and tensor,
+// unless they have exactly the model's parameters and running statistics, with their shapes (counts:
+// int64, the rest floating-point). With `strays` names may be missing or unexpected: it gets a line
+// for each.
 absl::StatusOr<Preset> OpenInitFile(const std::string& path, const ModelDescription& model,
                                     std::vector<std::string>* strays = nullptr);
 // The same from files that are open. `path` names them in errors.
@@ -39,7 +39,7 @@ absl::StatusOr<Preset> PresetOf(const std::string& path, TensorFiles files,
                                 const ModelDescription& model,
                                 std::vector<std::string>* strays = nullptr);
 
-// Bytes of all values in the file of ParameterCollector; its header is not counted.
+// Bytes of all values in ParameterCollector's file, without its header.
 uint64_t DumpBytes(const std::vector<StageLayout>& layouts);
 
 // The digest and, with a path, the file of the final state. One thread. An unfinished file is
@@ -60,8 +60,8 @@ class ParameterCollector {
 
  private:
   explicit ParameterCollector(std::string path) : path_(std::move(path)) {}
-  absl::Status OrElsewhere(const absl::Status& tried,
-                           const std::function<absl::Status(const std::string& spare)>& elsewhere);
+  // Calls `write` with "" and, where the file cannot be written, with a spare path.
+  absl::Status OrElsewhere(const std::function<absl::Status(const std::string& spare)>& write);
 
   const std::string path_;
   Sha256 digest_;
