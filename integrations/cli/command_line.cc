@@ -2,8 +2,6 @@
 // made from it. Below the table: the commands that only read (config, blame, trace, report).
 #include "integrations/cli/command_line.h"
 
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -492,20 +490,6 @@ absl::Status RunReport(const CommandLine& line) {
 
 std::string TraceParts(const std::string& file) {
   return absl::StrCat(WrittenInPlace(file) ? "ringzero-trace" : file, ".parts");
-}
-
-absl::Status JoinTrace(const std::string& file, int workers) {
-  const std::string parts = TraceParts(file);
-  RZ_ASSIGN_OR_RETURN(const std::vector<FlightRecord> records, ReadFlightFolder(parts));
-  if (static_cast<int>(records.size()) != workers) {
-    return FailedPrecondition("the trace has parts of ", records.size(), " of ", workers,
-                              " workers here; bring those of the other hosts to ", parts,
-                              " and run: ringzero trace ", parts, " --out ", file);
-  }
-  RZ_RETURN_IF_ERROR(WriteTrace(file, ChromeTrace(records)));
-  RemoveFlights(parts, WorkerId(0), WorkerId(0));
-  rmdir(parts.c_str());
-  return absl::OkStatus();
 }
 
 }  // namespace ringzero

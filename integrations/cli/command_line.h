@@ -128,9 +128,6 @@ absl::Status PrintText(const CommandLine& line, absl::string_view text);
 // The folder of a trace's parts, one per worker, while a run goes on: beside `file`, or in the
 // current folder if `file` is a device, a FIFO or standard output.
 std::string TraceParts(const std::string& file);
-// Joins the parts to the trace `file` and removes them. FailedPrecondition, naming what to do, if
-// not all workers' parts are here: the other parts are on the hosts of their workers.
-absl::Status JoinTrace(const std::string& file, int workers);
 
 }  // namespace ringzero
 

@@ -19,7 +19,6 @@
 #include "base/files.h"
 #include "base/status.h"
 #include "integrations/checkpoint/tensor_file_writer.h"
-#include "integrations/cli/command_line.h"
 #include "integrations/cli/resources.h"
 #include "integrations/cli/train_worker.h"
 #include "integrations/cli/worker_report.h"
@@ -28,8 +27,8 @@
 #include "integrations/torch/measurements.h"
 #include "p2p/job/launcher.h"
 #include "p2p/job/limits.h"
-#include "sharding/memory/block_table.h"
 #include "sharding/program/program.h"
+#include "sharding/study/cost_profile.h"
 #include "sharding/study/render.h"
 #include "sharding/study/simulate.h"
 #include "zero/optimizer/optimizer.h"
@@ -46,23 +45,20 @@ constexpr char kProfileFormat[] = "ringzero cost profile 2";
 absl::Status CheckModelFitsData(const Config& config, const SampleShape& shape) {
   const ModelConfig& model = config.model;
   if (model.type == ModelConfig::Type::kGpt && shape.classes > model.gpt.vocab) {
-    return config.Error("model.vocab", absl::StrCat("the data has tokens up to ", shape.classes - 1,
-                                                    ", so at least ", shape.classes,
-                                                    " are needed, found ", model.gpt.vocab));
+    return config.Error("model.vocab", "the data has tokens up to ", shape.classes - 1,
+                        ", so at least ", shape.classes, " are needed, found ", model.gpt.vocab);
   }
   if (model.type != ModelConfig::Type::kResNet) return absl::OkStatus();
   const std::string found = absl::StrJoin(shape.input, " x ");
   if (shape.input.size() != 3 || shape.input[1] != shape.input[2]) {
-    return config.Error("model.type",
-                        absl::StrCat("resnet wants square images, the data has ", found));
+    return config.Error("model.type", "resnet wants square images, the data has ", found);
   }
   if (shape.input[0] != 1 && shape.input[0] != 3) {
-    return config.Error("data.input",
-                        absl::StrCat("wanted images of 1 or 3 channels, found ", found));
+    return config.Error("data.input", "wanted images of 1 or 3 channels, found ", found);
   }
   if (model.channels != 0 && model.channels != shape.input[0]) {
-    return config.Error("model.channels", absl::StrCat("the data's images have ", shape.input[0],
-                                                       ", found ", model.channels));
+    return config.Error("model.channels", "the data's images have ", shape.input[0], ", found ",
+                        model.channels);
   }
   return absl::OkStatus();
 }
@@ -167,11 +163,9 @@ absl::Status TakeFrozenCosts(const Config& config, std::optional<RuleQuestion>& 
   absl::StatusOr<SavedProfile> saved = ReadProfile(config.cyclic.profile);
   if (!saved.ok()) return config.Error("cyclic.profile", saved.status().message());
   if (!saved->frozen) {
-    return config.Error(
-        "cyclic.profile",
-        absl::StrCat(saved->path,
-                     ": it is not frozen: a plan made from it would not be the same for "
-                     "all; ringzero plan CONFIG --profile FILE --freeze"));
+    return config.Error("cyclic.profile", saved->path,
+                        ": it is not frozen: a plan made from it would not be the same for all; "
+                        "ringzero plan CONFIG --profile FILE --freeze");
   }
   const absl::Status fits = CheckProfile(*saved, config, model);
   if (!fits.ok()) return config.Error("cyclic.profile", fits.message());
@@ -265,8 +259,9 @@ FitBudgets FindBudgets(const Config& config) {
     budgets[static_cast<size_t>(place)] = {
         .bytes = bytes, .source = absl::StrCat("cyclic.memory_budget.", ToString(place))};
   }
-  FitBudget& host = budgets[static_cast<size_t>(MemoryPlace::kHost)];
-  if (!given.host.has_value()) host = FindHostMemory("/");
+  if (!given.host.has_value()) {
+    budgets[static_cast<size_t>(MemoryPlace::kHost)] = FindHostMemory("/");
+  }
   return budgets;
 }
 
@@ -307,10 +302,6 @@ BatchesOptions BatchesOf(const RunInput& input) {
           .iterations_per_epoch = input.length.iterations_per_epoch,
           .evaluation_batch = input.config.evaluation.batch_size,
           .test_samples = input.length.test_samples};
-}
-
-int64_t TokensPerSample(const Config& config) {
-  return config.model.type == ModelConfig::Type::kGpt ? config.model.gpt.seq : 0;
 }
 
 absl::StatusOr<PlannedRun> PlanRun(const RunInput& input, const PlanFunction& plan_model) {
@@ -406,21 +397,6 @@ absl::StatusOr<RunFit> CertifyRun(const RunInput& run_input, const PlannedRun& r
   input.process_once_bytes = above.pss + mine.pss - mine.private_dirty;
   fit.certificate = Certify(input);
   return fit;
-}
-
-OrderedJson RunFitJson(const RunFit& fit) {
-  OrderedJson json;
-  for (const MemoryPlace place : kAllMemoryPlaces) {
-    const int host = fit.certificate.FullestHost(place);
-    OrderedJson& of = json[ToString(place)];
-    for (const FitLine& line : fit.certificate.lines) {
-      if (line.place == place) of[line.name] = fit.certificate.Bytes(line, host);
-    }
-    of["peak"] = fit.certificate.HostPeak(host, place);
-    const FitBudget& budget = fit.budgets[static_cast<size_t>(place)];
-    of["budget"] = budget.bytes.has_value() ? OrderedJson(*budget.bytes) : OrderedJson(nullptr);
-  }
-  return json;
 }
 
 namespace {
@@ -646,7 +622,7 @@ absl::Status WritePlanFiles(const CommandLine& line, const Plan& plan,
 
 // The certificate's table and, if the run does not fit, a warning. Plans and certifies in a child
 // process: the calling process has not planned, and its own memory is not to be touched. Leaves the
-// proof of the plan and its rule in `input`. Before the table stands why this rule, if it was chosen.
+// proof of the plan and its rule in `input`. Above the table: why this rule, if it was chosen.
 absl::StatusOr<std::string> DescribeFitInChild(RunInput& input) {
   const auto body = [&](WorkerContext&) -> absl::StatusOr<std::string> {
     PrepareTorch(input.config.cyclic.threads);

@@ -10,7 +10,6 @@
 #ifndef RINGZERO_INTEGRATIONS_CLI_PLAN_RUN_H_
 #define RINGZERO_INTEGRATIONS_CLI_PLAN_RUN_H_
 
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,10 +27,8 @@
 #include "sharding/memory/block_table.h"
 #include "sharding/memory/fit_certificate.h"
 #include "sharding/plan.h"
-#include "sharding/study/cost_profile.h"
 #include "zero/config/config.h"
 #include "zero/model_plan.h"
-#include "zero/transport_needs.h"
 
 namespace ringzero {
 
@@ -54,9 +51,6 @@ absl::StatusOr<RunInput> OpenRun(Config config, std::vector<std::string> hosts);
 
 // Which samples make which batch.
 BatchesOptions BatchesOf(const RunInput& input);
-
-// Tokens of a sample; 0 if the data are not tokens.
-int64_t TokensPerSample(const Config& config);
 
 // The model of a configuration, built as layer factories, described and cut into a plan.
 // InvalidArgument begins with the configuration's file. Equal at all workers.
@@ -86,9 +80,6 @@ struct RunFit {
 // computes with torch and measures the calling process: call it in a child of the process that
 // launches the workers, before anything else has computed there.
 absl::StatusOr<RunFit> CertifyRun(const RunInput& input, const PlannedRun& run, Parent parent);
-
-// For the summary: by place, bytes by category, the peak, and the budget.
-OrderedJson RunFitJson(const RunFit& fit);
 
 // What state.json says of a run, but for what each version has of its own.
 CheckpointState StateOf(const RunInput& input, const PlannedRun& run);

@@ -21,7 +21,7 @@ absl::StatusOr<std::shared_ptr<const Checkpoint>> Find(const CommandLine& line, 
   }
   const std::string& folder = config.cyclic.checkpoint.folder;
   if (folder.empty()) {
-    return absl::InvalidArgumentError(
+    return InvalidArgument(
         "--resume: wanted cyclic.checkpoint.folder in the configuration, or --resume PATH");
   }
   RZ_ASSIGN_OR_RETURN(
@@ -40,34 +40,6 @@ absl::Status Differs(const Checkpoint& checkpoint, const char* what, const Value
   return InvalidArgument(checkpoint.path(), ": its run had ", what, " ", found, ", this one has ",
                          wanted, hint);
 }
-
-}  // namespace
-
-std::string DataLines(const Dataset& data) {
-  return absl::StrCat("training samples = ", data.train().size(),
-                      "\ntest samples = ", data.test().size(),
-                      "\nsample = ", absl::StrJoin(data.shape().input, " x "),
-                      "\nclasses = ", data.shape().classes, "\n");
-}
-
-CheckpointState StateOf(const RunInput& input, const PlannedRun& run) {
-  const Config& config = input.config;
-  const Plan& plan = run.planned.plan;
-  return {.rule = ToString(plan.rule),
-          .predict = plan.predict,
-          .optimizer = config.keys.String("optimizer.type"),
-          .precision = ToString(run.planned.precision.compute),
-          .workers = plan.workers,
-          .stages = plan.stage_count(),
-          .micro_batches = plan.workers * plan.laps,
-          .train_batch = config.batch.train_batch,
-          .seed = config.seed,
-          .data = DataLines(*input.data),
-          .made_by = VersionText(),
-          .plan = PlanToString(plan)};
-}
-
-namespace {
 
 // Worker 0 looks at all of it, and tells the others which one it has taken.
 absl::StatusOr<std::shared_ptr<const Checkpoint>> FindForJob(const CommandLine& line,
@@ -122,6 +94,30 @@ absl::Status Resume(const std::shared_ptr<const Checkpoint>& found, bool new_bat
 }
 
 }  // namespace
+
+std::string DataLines(const Dataset& data) {
+  return absl::StrCat("training samples = ", data.train().size(),
+                      "\ntest samples = ", data.test().size(),
+                      "\nsample = ", absl::StrJoin(data.shape().input, " x "),
+                      "\nclasses = ", data.shape().classes, "\n");
+}
+
+CheckpointState StateOf(const RunInput& input, const PlannedRun& run) {
+  const Config& config = input.config;
+  const Plan& plan = run.planned.plan;
+  return {.rule = ToString(plan.rule),
+          .predict = plan.predict,
+          .optimizer = config.keys.String("optimizer.type"),
+          .precision = ToString(run.planned.precision.compute),
+          .workers = plan.workers,
+          .stages = plan.stage_count(),
+          .micro_batches = plan.workers * plan.laps,
+          .train_batch = config.batch.train_batch,
+          .seed = config.seed,
+          .data = DataLines(*input.data),
+          .made_by = VersionText(),
+          .plan = PlanToString(plan)};
+}
 
 absl::Status OpenCheckpoints(const CommandLine& line, const std::optional<OutsideJob>& job,
                              RunInput& input) {

@@ -6,10 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
 #include <functional>
 #include <limits>
-#include <system_error>
 #include <type_traits>
 #include <utility>
 
@@ -18,12 +16,15 @@
 #include "absl/strings/str_join.h"
 #include "base/files.h"
 #include "base/status.h"
-#include "integrations/cli/plan_run.h"
-#include "sharding/rules/schedule.h"
 #include "sharding/study/render.h"
 
 namespace ringzero {
 namespace {
+
+// Of a sample; 0 if the data are not tokens.
+int64_t TokensPerSample(const Config& config) {
+  return config.model.type == ModelConfig::Type::kGpt ? config.model.gpt.seq : 0;
+}
 
 OrderedJson MemoryJson(const MemoryBytes& memory) {
   OrderedJson json;
@@ -311,18 +312,6 @@ std::string FormatDuration(double seconds) {
   return absl::StrFormat("%d h %02d min", whole / 3600, whole % 3600 / 60);
 }
 
-std::string DescribeRule(const PlannedModel& planned, const RunLength& length) {
-  const Plan& plan = planned.plan;
-  const std::string& why = planned.rule_choice;
-  if (plan.rule == Rule::kDp) return why;
-  return absl::StrFormat(
-      "%srule %s, K = %d: a worker waits less than with dp, but the first of its K micro-batches "
-      "per update reads older parameters, which can cost loss, most of all with K = 1 "
-      "(docs/results/rules_study.md)%s",
-      why.empty() ? "" : why + "\n", ToString(plan.rule), plan.laps,
-      length.rule_choice.empty() ? "" : "\n" + length.rule_choice);
-}
-
 void ProgressScreen::Progress(const std::string& line) {
   if (!terminal_) return Note(line);
   winsize size{};
@@ -373,20 +362,6 @@ std::optional<std::string> NonfiniteWatch::Summary() const {
 }
 
 std::string MetricsFlights(const std::string& folder) { return absl::StrCat(folder, "/flight"); }
-
-absl::Status MakeMetricsFolder(const std::string& folder, bool goes_on) {
-  for (const char* const name : {"run.json", "metrics.jsonl", "tensorboard", "csv", "config.json",
-                                 "provenance.json", "summary.json"}) {
-    const std::string path = absl::StrCat(folder, "/", name);
-    std::error_code missing;
-    if (goes_on || !std::filesystem::exists(path, missing)) continue;
-    return absl::AlreadyExistsError(absl::StrCat("--metrics ", folder, ": holds ", path,
-                                                 " of an earlier run; name another folder, or "
-                                                 "remove it"));
-  }
-  RZ_RETURN_IF_ERROR(MakeFolders(folder));
-  return CheckWritable(absl::StrCat(folder, "/run.json"));
-}
 
 absl::StatusOr<std::unique_ptr<RunMetrics>> RunMetrics::Create(const RunFacts& facts,
                                                                const std::string& folder,

@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -74,9 +73,6 @@ class ProgressMeter {
 
 // "1.5 s", "42 s", "3 min 05 s", "2 h 10 min".
 std::string FormatDuration(double seconds);
-
-// Lines: why this rule, if it was chosen; what a cyclic rule gains and costs, and what it begins with.
-std::string DescribeRule(const PlannedModel& planned, const RunLength& length);
 
 // Standard error.
 class ProgressScreen {
@@ -143,10 +139,6 @@ class RunMetrics {
   std::vector<MetricsWriter> writers_;
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
-
-// Before the run: makes the folder, and checks that a file can be written there. AlreadyExists if
-// the folder holds an earlier run's metrics, and this run does not go on from it.
-absl::Status MakeMetricsFolder(const std::string& folder, bool goes_on);
 
 // Where the workers leave their flight records of a run's end.
 std::string MetricsFlights(const std::string& folder);

@@ -2,16 +2,18 @@
 // each or, with the transport local, the threads of one child. So processes and threads end alike,
 // whatever ends them. In a job that an outside launcher has started there is no parent: this
 // process is one worker, and worker 0 speaks for all.
-#include <algorithm>
+#include <unistd.h>
+
 #include <chrono>
 #include <climits>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -30,6 +32,7 @@
 #include "integrations/cli/resources.h"
 #include "integrations/cli/run_metrics.h"
 #include "integrations/cli/train_worker.h"
+#include "integrations/sight/chrome_trace.h"
 #include "integrations/sight/flight_desk.h"
 #include "integrations/sight/metrics.h"
 #include "integrations/torch/measurements.h"
@@ -87,6 +90,19 @@ Injection InjectionAnywhere(const TrainRun& run) {
 
 using Note = std::function<void(const std::string&)>;
 
+// What a cyclic rule gains and costs, and what it begins with; before it why this rule, if chosen.
+std::string DescribeRule(const PlannedModel& planned, const RunLength& length) {
+  const Plan& plan = planned.plan;
+  const std::string& why = planned.rule_choice;
+  if (plan.rule == Rule::kDp) return why;
+  return absl::StrFormat(
+      "%srule %s, K = %d: a worker waits less than with dp, but the first of its K micro-batches "
+      "per update reads older parameters, which can cost loss, most of all with K = 1 "
+      "(docs/results/rules_study.md)%s",
+      why.empty() ? "" : why + "\n", ToString(plan.rule), plan.laps,
+      length.rule_choice.empty() ? "" : "\n" + length.rule_choice);
+}
+
 // Says what is going to run.
 void SayPlan(const TrainRun& run, const PlannedRun& planned, const Note& note) {
   const Plan& plan = planned.planned.plan;
@@ -100,6 +116,22 @@ void SayPlan(const TrainRun& run, const PlannedRun& planned, const Note& note) {
   for (const std::string& warning : planned.planned.warnings) {
     note(absl::StrCat("warning: ", warning));
   }
+}
+
+// For the summary: by place, bytes by category, the peak, and the budget.
+OrderedJson RunFitJson(const RunFit& fit) {
+  OrderedJson json;
+  for (const MemoryPlace place : kAllMemoryPlaces) {
+    const int host = fit.certificate.FullestHost(place);
+    OrderedJson& of = json[ToString(place)];
+    for (const FitLine& line : fit.certificate.lines) {
+      if (line.place == place) of[line.name] = fit.certificate.Bytes(line, host);
+    }
+    of["peak"] = fit.certificate.HostPeak(host, place);
+    const FitBudget& budget = fit.budgets[static_cast<size_t>(place)];
+    of["budget"] = budget.bytes.has_value() ? OrderedJson(*budget.bytes) : OrderedJson(nullptr);
+  }
+  return json;
 }
 
 // Plans, checks what can be checked with the plan, and says what is going to run.
@@ -263,6 +295,21 @@ absl::StatusOr<std::vector<std::string>> RunAllWorkers(TrainRun& run) {
       [&](WorkerSeat seat) { return Work(run, std::move(seat)); });
 }
 
+// AlreadyExists: it holds metrics of an earlier run that this run does not go on from.
+absl::Status MakeMetricsFolder(const std::string& folder, bool goes_on) {
+  for (const char* const name : {"run.json", "metrics.jsonl", "tensorboard", "csv", "config.json",
+                                 "provenance.json", "summary.json"}) {
+    const std::string path = absl::StrCat(folder, "/", name);
+    std::error_code missing;
+    if (goes_on || !std::filesystem::exists(path, missing)) continue;
+    return absl::AlreadyExistsError(absl::StrCat("--metrics ", folder, ": holds ", path,
+                                                 " of an earlier run; name another folder, or "
+                                                 "remove it"));
+  }
+  RZ_RETURN_IF_ERROR(MakeFolders(folder));
+  return CheckWritable(absl::StrCat(folder, "/run.json"));
+}
+
 absl::Status CheckFiles(const CommandLine& line, const Config& config) {
   if (!line.metrics.empty())
     RZ_RETURN_IF_ERROR(MakeMetricsFolder(line.metrics, line.resume.has_value()));
@@ -296,10 +343,9 @@ absl::StatusOr<RunInput> Prepare(const CommandLine& line, absl::StatusOr<Config>
     RZ_RETURN_IF_ERROR(CheckMonitors(config));
   }
   if (job.has_value() && config.cyclic.transport == CyclicConfig::Transport::kLocal) {
-    return config.Error("cyclic.transport",
-                        absl::StrCat("local is for threads of one process, but this one is worker ",
-                                     job->seat.self.value, " of ", job->seat.workers, " (",
-                                     job->identity.source, ")"));
+    return config.Error(
+        "cyclic.transport", "local is for threads of one process, but this one is worker ",
+        job->seat.self.value, " of ", job->seat.workers, " (", job->identity.source, ")");
   }
   std::vector<std::string> hosts;
   if (job.has_value()) hosts = job->seat.hosts;
@@ -321,6 +367,22 @@ void RemoveOldFlights(TrainRun& run) {
   RemoveFlights(run.desk.folder(), first, from);
   if (!run.line.trace.empty()) RemoveFlights(TraceParts(run.line.trace), first, from);
   if (!run.line.metrics.empty()) RemoveFlights(MetricsFlights(run.line.metrics), first, from);
+}
+
+// Joins the parts to the trace `file` and removes them. FailedPrecondition, naming what to do, if
+// not all workers' parts are here: the other parts are on the hosts of their workers.
+absl::Status JoinTrace(const std::string& file, int workers) {
+  const std::string parts = TraceParts(file);
+  RZ_ASSIGN_OR_RETURN(const std::vector<FlightRecord> records, ReadFlightFolder(parts));
+  if (static_cast<int>(records.size()) != workers) {
+    return FailedPrecondition("the trace has parts of ", records.size(), " of ", workers,
+                              " workers here; bring those of the other hosts to ", parts,
+                              " and run: ringzero trace ", parts, " --out ", file);
+  }
+  RZ_RETURN_IF_ERROR(WriteTrace(file, ChromeTrace(records)));
+  RemoveFlights(parts, WorkerId(0), WorkerId(0));
+  rmdir(parts.c_str());
+  return absl::OkStatus();
 }
 
 // Says where a failed run has left its records; joins the parts of a trace.
