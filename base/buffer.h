@@ -1,11 +1,13 @@
-// Memory that travels: a Buffer has one holder, who may write; a SharedBuffer has many readers.
+// Memory that travels: a Buffer has one holder and may be written, a SharedBuffer has many and may
+// not.
 //
-//   Buffer sum = ...;                                // p2p's Transport::Allocate, MakeHeapBuffer
-//   SharedBuffer version = std::move(sum).Seal();    // immutable from now on
-//   SharedBuffer reader = version;                   // one more holder, no copy
+//   Buffer sum = ...;                                   // p2p's Transport::Allocate, MakeHeapBuffer
+//   SharedBuffer version = std::move(sum).Seal();       // immutable from now on
+//   SharedBuffer reader = version;                      // one more holder, no copy
 //
 // The last holder's end gives the memory back to where it came from. Handles are not thread-safe;
-// copies of one SharedBuffer may be used and dropped on any threads.
+// copies of one SharedBuffer may be used and dropped on any threads. Payloads begin at a multiple of
+// 64 bytes.
 #ifndef RINGZERO_BASE_BUFFER_H_
 #define RINGZERO_BASE_BUFFER_H_
 
@@ -16,9 +18,9 @@
 
 namespace ringzero {
 
-inline constexpr size_t kPayloadAlignment = 64;  // payloads begin at multiples of it
+inline constexpr size_t kPayloadAlignment = 64;
 
-// Rounds up to a multiple of it.
+// Rounds up to a multiple of kPayloadAlignment.
 constexpr size_t AlignPayload(size_t bytes) {
   return (bytes + kPayloadAlignment - 1) / kPayloadAlignment * kPayloadAlignment;
 }

@@ -30,7 +30,8 @@ class Sha256 {
   Sha256();
   // Adds bytes to the end of the message. How the message is cut into calls does not matter.
   void Update(std::span<const std::byte> bytes);
-  // The digest of all bytes so far, in hex. Afterwards the object is as good as new.
+  // The digest of all bytes so far, in hex. Ends the message: afterwards the object is as good as
+  // new.
   std::string FinishHex();
 
  private:

@@ -69,12 +69,12 @@ class OutputFile {
 absl::Status WriteWholeFile(const std::string& path, absl::string_view contents,
                             OutputFile::Sync sync = OutputFile::Sync::kYes);
 
-// The error that a whole file at `path` would meet later: no folder, no permission, no space for
-// `bytes`. Leaves nothing behind; `path` stays as it is.
+// Returns now the error that a whole file at `path` would meet later: no folder, no permission, a
+// full disk, too little space for `bytes`. Leaves nothing behind; `path` stays as it is.
 absl::Status CheckWritable(const std::string& path, uint64_t bytes = 0);
 
-// A path to write to if `path` cannot be written: the last part of its name, in a new folder of
-// this user alone in $TMPDIR, or in /tmp if that cannot be.
+// A path to write to if `path` cannot be written: the last part of its name, in a new folder for
+// this user only. The folder lies in $TMPDIR, or in /tmp if it cannot be made in $TMPDIR.
 absl::StatusOr<std::string> MakeSparePath(const std::string& path);
 // For a path of MakeSparePath where nothing was written: removes its folder.
 void DropSparePath(const std::string& spare);
@@ -98,23 +98,24 @@ absl::Status CheckOutputFiles(const std::vector<NamedPath>& outputs,
 // InvalidArgument if a file is where `folder`, or a folder above it, is to be made later.
 absl::Status CheckFolder(const NamedPath& folder);
 
-// With the folders above it.
+// Makes the folder and the folders above it.
 absl::Status MakeFolders(const std::string& folder);
 
 // Prints to standard output, and leaves nothing in a buffer.
 absl::Status PrintToStdout(absl::string_view text);
 
-// Called first in main. An error if standard output cannot be written. Standard input and error, if
-// closed, lead nowhere from here on: else the next file to be opened would get what is printed.
+// Called first in main. An error if standard output cannot be written. Standard input and standard
+// error, if closed, lead nowhere from here on. Otherwise the next file to be opened would get the
+// number of a closed stream, and with it what is printed.
 absl::Status CheckStandardStreams();
 
-// The file, or its first `most` bytes: a device may have no end. Errors name the file. NotFound;
-// InvalidArgument: a FIFO, which could keep its reader waiting for ever; PermissionDenied: anything
-// else. Thread-safe.
+// The file, or its first `most` bytes: a device may have no end. Errors name the file. NotFound: it
+// is not there. InvalidArgument: it is a FIFO, which could keep its reader waiting for ever.
+// PermissionDenied: anything else. Thread-safe.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, size_t most = SIZE_MAX);
 
-// The value in the first line "name : value" or "name value", as /proc has them. Empty: there is no
-// such line, or no such file. Thread-safe.
+// The value of `name` in a file of lines "name : value" or "name value", as /proc has them. The
+// first line of that name counts. Empty: there is no such line, or no such file. Thread-safe.
 std::string FieldOfFile(const std::string& path, absl::string_view name);
 
 }  // namespace ringzero

@@ -1,4 +1,4 @@
-// Mutex and MutexLock: a std::mutex, with the attributes by which clang checks what it guards
+// Mutex and MutexLock: a std::mutex with the attributes by which clang checks what each mutex guards
 // (-Wthread-safety, cmake/clang_tidy.sh).
 //
 //   Mutex mutex_;

@@ -1,10 +1,12 @@
-// Random numbers by counter: the n-th number of a key is a pure function, on any machine the same.
+// Random numbers by counter: the n-th number of a key is a pure function, the same on every
+// machine.
 //
 //   uint64_t key = MixKeys({seed, HashName("dropout")});
 //   PhiloxBlock block = PhiloxAt(key, /*stream=*/epoch, /*index=*/7);   // four words of 32 bits
 //   float u = UniformFloat(block[0]);                                   // in [0, 1)
 //
-// What is drawn never depends on who draws it, how often or in which order. Thread-safe.
+// Nothing here has state, so what is drawn depends on what it is drawn for and never on who draws
+// it, how often or in which order. All functions are thread-safe.
 #ifndef RINGZERO_BASE_PHILOX_H_
 #define RINGZERO_BASE_PHILOX_H_
 
@@ -33,7 +35,8 @@ constexpr PhiloxBlock Philox4x32(PhiloxBlock counter, uint64_t key) {
   return counter;
 }
 
-// Block `index` of stream `stream`: counter = {index low, index high, stream low, stream high}.
+// Block `index` of stream `stream` under `key`: counter = {index low, index high, stream low,
+// high}.
 constexpr PhiloxBlock PhiloxAt(uint64_t key, uint64_t stream, uint64_t index) {
   return Philox4x32({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32),
                      static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)},
