@@ -2,13 +2,14 @@
 // hears SIGUSR2, which asks for a trace, and the launching process' word that the run is to end.
 //
 //   FlightDesk desk("ringzero-flight");
-//   RZ_RETURN_IF_ERROR(desk.Start());           // in the process that has the workers
-//   options.on_failure = [&] { desk.Wake(); };  // EngineOptions
+//   RZ_RETURN_IF_ERROR(desk.Start());                  // in the process that has the workers
+//   options.on_failure = [&] { desk.Wake(); };         // EngineOptions
 //   FlightDesk::Seat seat =
 //       desk.Add(self, {.take = [&](const std::string& why) { return engine.Flight(why); }});
 //
-// A thread of its own writes: a worker whose computing thread hangs leaves a record, too. The
-// signals must be blocked in all threads (BlockDeskSignals, first in main). Thread-safe.
+// A thread of its own writes, so that a worker whose computing thread hangs leaves a record, too.
+// The signals come by a descriptor and must be blocked in all threads (BlockDeskSignals, first in
+// main). Thread-safe.
 #ifndef RINGZERO_INTEGRATIONS_SIGHT_FLIGHT_DESK_H_
 #define RINGZERO_INTEGRATIONS_SIGHT_FLIGHT_DESK_H_
 
@@ -36,18 +37,19 @@ inline constexpr int kInterruptSignal = SIGURG;  // no other process sends it to
 // In this thread and in all threads that it will make.
 void BlockDeskSignals();
 
-// Before a run, so that a folder holds records of one run only: removes those of `first` and of all
-// workers from `from` on, half-written ones, too.
+// Before a run, so that a folder holds records of one run only: removes the records of
+// `first` and of all workers from `from` on, and what is left of their half-written records.
 void RemoveFlights(const std::string& folder, WorkerId first, WorkerId from);
 
 class FlightDesk {
  public:
-  // Called on the desk's thread, or on the thread that calls the desk.
+  // One worker's callbacks; called on the desk's thread, or on the thread that calls the desk.
   struct Callbacks {
     std::function<FlightRecord(const std::string& why)> take;
-    // SIGUSR1's record could not be written; null: a warning on stderr says so.
+    // Hears why SIGUSR1's record could not be written; null: a warning on stderr says so.
     std::function<void(const absl::Status& why)> missing = nullptr;
-    // By kInterruptSignal: the run is to end. If it came before Add, Add calls this.
+    // The launching process says by kInterruptSignal that the run is to end. If the signal came
+    // before Add, Add calls this.
     std::function<void()> interrupt = nullptr;
     std::function<void()> trace = nullptr;  // set by TraceWith
   };
@@ -64,8 +66,8 @@ class FlightDesk {
 
   // Some worker has failed: its record is written soon. Never blocks, takes no lock.
   void Wake();
-  // Writes the record now, on this thread; only the first call for a worker does. If it cannot be
-  // written, a warning on stderr says so.
+  // Writes the record now, on this thread. Once per failure: the first call counts. If the record
+  // cannot be written, a warning on stderr says so.
   void WriteFailure(WorkerId worker, const absl::Status& why);
 
   const std::string& folder() const { return folder_; }

@@ -47,14 +47,15 @@ using MetricsWriter =
 // Makes the folder output_path/job_name and returns it.
 absl::StatusOr<std::string> MakeMonitorFolder(const MonitorConfig& monitor);
 
-// `resumed`: where a run goes on from a checkpoint. What an earlier run has written from there on
-// is cut away, evaluations at this moment, too: they are made again.
+// Each Make… takes the moment from which a run goes on, if it goes on from a checkpoint. What an
+// earlier run has written from there on is cut away; evaluations at this moment are, too, as they are
+// made again.
 
-// One event file for `tensorboard --logdir`. A NaN stays a NaN.
+// One event file, as `tensorboard --logdir` reads it. A NaN stays a NaN.
 absl::StatusOr<MetricsWriter> MakeTensorBoardWriter(
     const MonitorConfig& monitor, const std::optional<MetricsMoment>& resumed = std::nullopt);
-// One file per scalar: Train_Samples_lr.csv, "step,lr" and then a line per write. An old file is
-// appended to. Values that are not finite are nan, inf or -inf.
+// One file per scalar: Train_Samples_lr.csv, "step,lr" and then a line per write. An old file
+// is appended to. Values that are not finite are nan, inf or -inf.
 absl::StatusOr<MetricsWriter> MakeCsvWriter(
     const MonitorConfig& monitor, const std::optional<MetricsMoment>& resumed = std::nullopt);
 // One object per write: {"iteration": 16, "samples": 2048, "wall_seconds": …, "scalars": {…}}.
