@@ -11,9 +11,7 @@
 namespace ringzero {
 
 absl::StatusOr<std::shared_ptr<PulseBoard>> PulseBoard::Create(int workers) {
-  if (workers < 1) {
-    return InvalidArgument(workers, " workers; at least 1 is needed");
-  }
+  if (workers < 1) return InvalidArgument(workers, " workers; at least 1 is needed");
   RZ_ASSIGN_OR_RETURN(Mapping memory, Mapping::SharedWithChildren(workers * sizeof(Pulse)));
   return std::shared_ptr<PulseBoard>(new PulseBoard(workers, std::move(memory)));
 }

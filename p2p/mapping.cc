@@ -63,9 +63,7 @@ absl::StatusOr<Mapping> Mapping::Map(size_t bytes, int protection, int flags, in
   if (aligned != begin) munmap(begin, static_cast<size_t>(aligned - begin));
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   std::byte* const end = aligned + (bytes + page - 1) / page * page;
-  if (end < begin + reserved_bytes) {
-    munmap(end, static_cast<size_t>(begin + reserved_bytes - end));
-  }
+  if (end < begin + reserved_bytes) munmap(end, static_cast<size_t>(begin + reserved_bytes - end));
   return Mapping(aligned, bytes, Unmap);
 }
 

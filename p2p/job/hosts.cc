@@ -68,9 +68,7 @@ absl::StatusOr<Addresses> AddressesOfThisHost() {
 }
 
 const InterfaceAddress* Find(const Addresses& own, const std::string& address) {
-  const auto found = std::find_if(own.begin(), own.end(), [&](const InterfaceAddress& each) {
-    return each.address == address;
-  });
+  const auto found = std::ranges::find(own, address, &InterfaceAddress::address);
   return found == own.end() ? nullptr : &*found;
 }
 

@@ -512,8 +512,7 @@ class Launch {
   void ReadSignals() {
     while (const int signal = signals_.Next()) {
       if (signal == SIGCHLD) continue;  // every child is asked anyway
-      const std::vector<int>& pass_on = options_.pass_on;
-      if (std::find(pass_on.begin(), pass_on.end(), signal) != pass_on.end()) {
+      if (std::ranges::count(options_.pass_on, signal) > 0) {
         for (Worker& worker : workers_) worker.process.Signal(signal);
         continue;
       }

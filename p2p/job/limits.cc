@@ -164,9 +164,7 @@ std::vector<Cgroup> CgroupsOfThisProcess(absl::string_view controller, const std
     if (parts.size() != 3) continue;
     const bool unified = parts[0] == "0" && parts[1].empty();
     const std::vector<std::string> controllers = absl::StrSplit(parts[1], ',');
-    const bool found =
-        std::find(controllers.begin(), controllers.end(), controller) != controllers.end();
-    if (!unified && !found) continue;
+    if (!unified && std::ranges::count(controllers, controller) == 0) continue;
     std::string mount = absl::StrCat(root, "sys/fs/cgroup");
     if (!unified) absl::StrAppend(&mount, "/", controller);
     for (std::string path = parts[2] == "/" ? "" : parts[2];; path.resize(path.rfind('/'))) {

@@ -190,8 +190,7 @@ Values ValuesOf(absl::string_view text) {
 // What differs first, in words; `mine` is worker 0's.
 std::string Difference(int worker, const Values& theirs, const Values& mine) {
   const auto find = [](const Values& values, const std::string& name) {
-    return std::find_if(values.begin(), values.end(),
-                        [&](const auto& value) { return value.first == name; });
+    return std::ranges::find(values, name, &Values::value_type::first);
   };
   const std::string who = absl::StrCat("worker ", worker);
   for (const auto& [name, value] : theirs) {
@@ -208,10 +207,8 @@ std::string Difference(int worker, const Values& theirs, const Values& mine) {
 }
 
 absl::Status Compare(int worker, const Sections& theirs, const Sections& mine) {
-  const auto same_name = [](const AgreementSection& a, const AgreementSection& b) {
-    return a.name == b.name;
-  };
-  if (!std::equal(theirs.begin(), theirs.end(), mine.begin(), mine.end(), same_name)) {
+  constexpr auto kName = &AgreementSection::name;
+  if (!std::ranges::equal(theirs, mine, {}, kName, kName)) {
     return InvalidArgument("worker ", worker,
                            " compares other things than worker 0: another version of ringzero?");
   }

@@ -576,9 +576,7 @@ absl::Status Presence::Take(int worker, const std::string& sign) {
   absl::string_view rest = text.substr(std::min(number, text.size()));
   peer.state = Peer::State::kLeft;
   if (rest == kLeft) return absl::OkStatus();
-  if (absl::ConsumePrefix(&rest, kFailed)) {
-    return ReportedBy(WorkerId(worker), ReadLastWords(rest));
-  }
+  if (absl::ConsumePrefix(&rest, kFailed)) return ReportedBy(WorkerId(worker), ReadLastWords(rest));
   peer.state = Peer::State::kAlive;
   peer.heard = now_;
   return absl::OkStatus();
@@ -635,8 +633,7 @@ void Presence::AwaitOthers(std::chrono::milliseconds limit) {
 
 bool Presence::AnyAlive() const {
   const MutexLock lock(mutex_);
-  return std::any_of(peers_.begin(), peers_.end(),
-                     [](const Peer& peer) { return peer.state == Peer::State::kAlive; });
+  return std::ranges::count(peers_, Peer::State::kAlive, &Peer::state) > 0;
 }
 
 }  // namespace ringzero

@@ -58,8 +58,7 @@ void LaneDriver::Abort() {
 }
 
 bool LaneDriver::Idle() const {
-  return std::all_of(lines_.begin(), lines_.end(),
-                     [](const Line& line) { return line.running.empty(); });
+  return std::ranges::all_of(lines_, [](const Line& line) { return line.running.empty(); });
 }
 
 void LaneDriver::Run() {

@@ -393,9 +393,8 @@ absl::Status LaneWire::StartReceive(WorkerId from, const LaneWord& offer,
 
 absl::Status LaneWire::Go(WorkerId to, const LaneWord& word) {
   std::deque<Offered>& offered = peers_[to.value].offered;
-  const auto which = std::find_if(offered.begin(), offered.end(), [&](const Offered& each) {
-    return each.word.number == word.number;
-  });
+  const auto which =
+      std::ranges::find(offered, word.number, [](const Offered& each) { return each.word.number; });
   if (which == offered.end()) return absl::InternalError("a go for what was not offered");
   const Offered next = *which;
   offered.erase(which);

@@ -251,9 +251,7 @@ absl::Status NcclLane::AwaitWarm(const Deadline& limit) {
     const cudaError_t state = LoadedNccl().cudaStreamQuery(stream_);
     if (state == cudaSuccess) return absl::OkStatus();
     if (state != cudaErrorNotReady) return CudaStatus(state, "the first use");
-    if (limit.over()) {
-      return absl::DeadlineExceededError("the first use is not done (init_limit)");
-    }
+    if (limit.over()) return absl::DeadlineExceededError("the first use is not done (init_limit)");
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }

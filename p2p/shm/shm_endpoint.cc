@@ -163,9 +163,7 @@ absl::Status ShmGathering::MakeShared() {
 }
 
 absl::Status ShmGathering::MapShared(std::span<const UniqueFd> files) {
-  if (files.size() != 2) {
-    return Internal(files.size(), " memory files came, not 2");
-  }
+  if (files.size() != 2) return Internal(files.size(), " memory files came, not 2");
   RZ_ASSIGN_OR_RETURN(endpoint_.board, PulseBoard::OfFile(files[0], seat_.workers));
   RZ_ASSIGN_OR_RETURN(endpoint_.rings, ShmRings::OfFile(files[1], members_));
   return absl::OkStatus();

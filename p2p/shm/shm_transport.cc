@@ -144,9 +144,7 @@ absl::StatusOr<std::unique_ptr<ShmPort>> ShmPort::Create(ShmEndpoint endpoint,
   const bool has_thread = port->progress_ == ProgressMode::kThread;
   RZ_ASSIGN_OR_RETURN(port->watch_,
                       SocketWatch::Create(watched, has_thread ? &with.wire.bell() : nullptr));
-  if (has_thread) {
-    port->thread_ = NamedThread("rz-messages", [raw = port.get()] { raw->Run(); });
-  }
+  if (has_thread) port->thread_ = NamedThread("rz-messages", [raw = port.get()] { raw->Run(); });
   return port;
 }
 
@@ -215,8 +213,7 @@ std::chrono::nanoseconds ShmPort::WaitLimit() const {
 
 bool ShmPort::HasNews() const {
   if (watch_->HasNews() || stopping_) return true;
-  return std::any_of(inlets_.begin(), inlets_.end(),
-                     [](const Inlet& inlet) { return inlet.ring.HasWord(); });
+  return std::ranges::any_of(inlets_, &RingReader::HasWord, &Inlet::ring);
 }
 
 void ShmPort::Run() {
@@ -256,8 +253,8 @@ void ShmPort::Tick(Clock::time_point now) {
   }
   const std::vector<Silence> silences = heartbeat_.Tick(now);
   for (const Silence& silence : silences) {
-    const auto& here = wire_.members();  // the board is of all workers
-    if (std::find(here.begin(), here.end(), silence.worker) == here.end()) continue;
+    // The board is of all workers, also of those elsewhere.
+    if (std::ranges::count(wire_.members(), silence.worker) == 0) continue;
     wire_.GiveUp(silence.worker);
     mailbox_.OnSilence(silence.worker, silence.lasted);
   }

@@ -109,7 +109,7 @@ bool ShmWire::SendBlock(WorkerId to, const BlockMessage& message) {
     Send(to, token, {reinterpret_cast<const char*>(message.data), message.bytes});
     return true;
   }
-  const auto arena = std::find_if(arenas_.begin(), arenas_.end(), [&](const auto& each) {
+  const auto arena = std::ranges::find_if(arenas_, [&](const auto& each) {
     return each->Contains({message.data, message.bytes});
   });
   RZ_CHECK(arena != arenas_.end(), ToString(message.key));

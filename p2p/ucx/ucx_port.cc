@@ -98,8 +98,7 @@ absl::Status UcxPort::Join() {
   for (const WorkerId peer : options_.peers) {
     if (peer == options_.seat.self) continue;
     const std::string who = absl::StrCat("worker ", peer.value, "'s address for ucx");
-    const auto& elsewhere = options_.ucx.elsewhere;
-    const bool is_here = std::find(elsewhere.begin(), elsewhere.end(), peer) == elsewhere.end();
+    const bool is_here = std::ranges::count(options_.ucx.elsewhere, peer) == 0;
     absl::StatusOr<std::string> address = options_.seat.rendezvous->Get(
         AddressKey(peer, is_here ? AddressFor::kHost : AddressFor::kNetwork),
         hello_deadline_.Left());
