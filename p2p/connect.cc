@@ -2,7 +2,6 @@
 #include "p2p/connect.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <map>
 #include <set>
@@ -50,19 +49,17 @@ absl::Status CheckMemory(TransportChoice choice, MemoryKind memory) {
   return absl::OkStatus();
 }
 
-constexpr std::chrono::milliseconds kLookInterval(100);
-
 // Waits at the rendezvous, and ends with the transport: who died there puts nothing any more.
 absl::StatusOr<std::string> GetWhileUp(const JobSeat& seat, const std::string& key,
                                        const Deadline& deadline, Transport& transport) {
   while (true) {
     const auto left = deadline.Left();
-    absl::StatusOr<std::string> value = seat.rendezvous->Get(key, std::min(left, kLookInterval));
+    absl::StatusOr<std::string> value = seat.rendezvous->Get(key, std::min(left, kAwakeLook));
     if (value.ok()) return value;
     while (transport.Poll()) {  // nothing to do where a thread of its own does it
     }
     RZ_RETURN_IF_ERROR(transport.status());
-    if (value.status().code() != absl::StatusCode::kDeadlineExceeded || left <= kLookInterval) {
+    if (value.status().code() != absl::StatusCode::kDeadlineExceeded || left <= kAwakeLook) {
       return value;
     }
   }

@@ -326,13 +326,11 @@ absl::Status LaneWire::TakeWord(WorkerId from, const LaneWord& word) {
     if (ended_) return absl::OkStatus();
     mailbox = mailbox_;
     Peer& peer = peers_[from.value];
-    switch (word.type) {
-      case LaneWord::Type::kOffer: break;
-      case LaneWord::Type::kGo: RZ_RETURN_IF_ERROR(Go(from, word)); break;
-      case LaneWord::Type::kGoodbye:
-        peer.goodbye_came = true;
-        goodbye = peer.receiving == 0;
-        break;
+    if (word.type == LaneWord::Type::kGo) {
+      RZ_RETURN_IF_ERROR(Go(from, word));
+    } else {
+      peer.goodbye_came = true;
+      goodbye = peer.receiving == 0;
     }
   }
   if (goodbye) mailbox->OnNote(from, {.kind = Note::Kind::kGoodbye});

@@ -30,8 +30,6 @@ namespace {
 
 // More connections of which nobody knows yet whose they are: the oldest is cut off.
 constexpr size_t kMostStrangers = 256;
-// How often a wait looks at the rendezvous, which tells who died before it came here.
-constexpr std::chrono::milliseconds kLookAtRendezvous(100);
 // Who closes a connection may have ended because of another, and is about to say so there.
 constexpr std::chrono::seconds kLastWordsLimit(1);
 
@@ -219,9 +217,9 @@ absl::Status ShmGathering::Wait() {
                        " on this host closed its connection as it began");
   }
   if (deadline_.over()) return Missing();
-  const std::chrono::milliseconds look = std::min(deadline_.Look(), kLookAtRendezvous);
-  if (poll(files.data(), files.size(), static_cast<int>(look.count())) <= 0)
-    return absl::OkStatus();
+  // A look at a time: the rendezvous tells who died before it came here.
+  const int look = static_cast<int>(deadline_.Look().count());
+  if (poll(files.data(), files.size(), look) <= 0) return absl::OkStatus();
   size_t i = 0;
   for (auto each = connections_.begin(); each != connections_.end();) {
     Next next = Next::kGoOn;

@@ -81,12 +81,10 @@ void UcxLinks::FreeOperation(Operation& operation) {
 
 void UcxLinks::SendOperation(Peer& peer, Operation& operation) {
   const UcxWorker::Fate fate = worker_->SendMessage(
-      peer.worker.value,
-      {.header = std::as_bytes(std::span(&operation.header, 1)),
-       .data = BytesOf(operation.text),
-       .operation = &operation,
-       .wanted = operation.header.type == UcxType::kHello ? UcxWorker::Wanted::kReply
-                                                          : UcxWorker::Wanted::kNothing});
+      peer.worker.value, {.header = std::as_bytes(std::span(&operation.header, 1)),
+                          .data = BytesOf(operation.text),
+                          .operation = &operation,
+                          .wants_reply = operation.header.type == UcxType::kHello});
   if (fate == UcxWorker::Fate::kFailed) {
     Suspect(peer, Internal("UCX refuses a word of type ", static_cast<int>(operation.header.type)));
   }

@@ -171,7 +171,4 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateMixedTransport(const JobSeat& s
   return transport;
 }
 
-absl::Status UcxAvailable() { return UcxWorker::Available(); }
-std::string UcxVersion() { return UcxWorker::Version(); }
-
 }  // namespace ringzero

@@ -24,6 +24,7 @@
 #include "base/status.h"
 #include "p2p/deadline.h"
 #include "p2p/ucx/ucx_packet.h"
+#include "p2p/ucx/ucx_transport.h"
 
 namespace ringzero {
 namespace {
@@ -471,7 +472,7 @@ UcxWorker::Fate UcxWorker::SendMessage(int peer, const Send& send) {
   param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
   param.cb.send = Calls::OnSent;
   param.flags = send.offer ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER;
-  if (send.wanted == Wanted::kReply) param.flags |= UCP_AM_SEND_FLAG_REPLY;
+  if (send.wants_reply) param.flags |= UCP_AM_SEND_FLAG_REPLY;
   return FateOf(LoadedUcx().ucp_am_send_nbx(endpoint.handle, kMessageId, send.header.data(),
                                             send.header.size(), send.data.data(), send.data.size(),
                                             &param));
@@ -523,9 +524,9 @@ bool UcxWorker::connected(int peer) const {
 
 void UcxWorker::Disconnect(int peer) { Close(endpoints_[peer]); }
 
-absl::Status UcxWorker::Available() { return LoadedUcx().status; }
+absl::Status UcxAvailable() { return LoadedUcx().status; }
 
-std::string UcxWorker::Version() {
+std::string UcxVersion() {
   return LoadedUcx().status.ok() ? LoadedUcx().ucp_get_version_string() : "";
 }
 

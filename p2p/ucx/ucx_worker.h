@@ -84,13 +84,12 @@ class UcxWorker {
     UcxSettings settings;                 // before what the environment says
   };
   enum class Fate { kDone, kUnderWay, kFailed };
-  enum class Wanted { kNothing, kReply };
   struct Send {
     std::span<const std::byte> header;  // of SendMessage
     std::span<const std::byte> data;
     UcxOperation* operation = nullptr;
-    Wanted wanted = Wanted::kNothing;
-    bool offer = false;  // the data stay here until the receiver fetches them
+    bool wants_reply = false;  // the receiver can Reply
+    bool offer = false;        // the data stay here until the receiver fetches them
   };
   // InvalidArgument when a setting is refused or the memory's kind is not there; ResourceExhausted
   // when /dev/shm is too small; Internal when UCX cannot start.
@@ -128,8 +127,6 @@ class UcxWorker {
   bool connected(int peer) const;
   // Ends what is under way to `peer`: their operations come with errors.
   void Disconnect(int peer);
-  static absl::Status Available();
-  static std::string Version();  // "" if UCX is not available
 
  private:
   struct Endpoint {

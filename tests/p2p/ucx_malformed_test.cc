@@ -67,7 +67,7 @@ class Stranger final : public UcxListener {
     const UcxWorker::Fate fate = worker_->SendMessage(to, {.header = BytesOf(header),
                                                            .data = BytesOf(data),
                                                            .operation = &operation,
-                                                           .wanted = UcxWorker::Wanted::kReply});
+                                                           .wants_reply = true});
     Await(fate);
   }
   std::string address() const { return worker_->address(); }
