@@ -31,9 +31,25 @@ class ChecksummedTransport final : public TransportDecorator {
   }
   // The checksum lies behind the payload: Allocate has made room for it.
   absl::Status Send(WorkerId to, MessageKey key, std::span<const std::byte> block,
-                    Done sent) override;
+                    Done sent) override {
+    const uint64_t checksum = Checksum(block);
+    // What is relayed has it already, and may be read at the same time.
+    auto* const room = const_cast<std::byte*>(block.data() + block.size());
+    if (std::memcmp(room, &checksum, kRoom) != 0) std::memcpy(room, &checksum, kRoom);
+    return inner().Send(to, key, {block.data(), block.size() + kRoom}, std::move(sent));
+  }
+
   absl::Status Post(WorkerId from, MessageKey key, std::span<std::byte> block,
-                    Done arrived) override;
+                    Done arrived) override {
+    auto check = [this, from, key, block, arrived = std::move(arrived)](const absl::Status& came) {
+      if (!came.ok()) return arrived(came);
+      uint64_t expected = 0;
+      std::memcpy(&expected, block.data() + block.size(), kRoom);
+      arrived(Compare(from, key, expected, Checksum(block)));
+    };
+    return inner().Post(from, key, {block.data(), block.size() + kRoom}, std::move(check));
+  }
+
   // What is lent has no checksum.
   absl::Status SendWord(WorkerId, MessageKey) override { return NoWords(); }
   absl::Status ExpectWord(WorkerId, MessageKey, Done) override { return NoWords(); }
@@ -49,41 +65,18 @@ class ChecksummedTransport final : public TransportDecorator {
 
  private:
   // DataLoss, which has ended the transport, unless these are equal.
-  absl::Status Compare(WorkerId from, MessageKey key, uint64_t expected, uint64_t found);
+  absl::Status Compare(WorkerId from, MessageKey key, uint64_t expected, uint64_t found) {
+    if (expected == found) return absl::OkStatus();
+    const absl::Status damage = absl::DataLossError(absl::StrFormat(
+        "worker %d sent worker %d \"%s\", which was damaged on its way: its checksum is %016x, and "
+        "should be %016x",
+        from.value, self().value, describe_(key), found, expected));
+    inner().Abort(damage);
+    return damage;
+  }
 
   const std::function<std::string(MessageKey)> describe_;
 };
-
-absl::Status ChecksummedTransport::Compare(WorkerId from, MessageKey key, uint64_t expected,
-                                           uint64_t found) {
-  if (expected == found) return absl::OkStatus();
-  const absl::Status damage = absl::DataLossError(absl::StrFormat(
-      "worker %d sent worker %d \"%s\", which was damaged on its way: its checksum is %016x, and "
-      "should be %016x",
-      from.value, self().value, describe_(key), found, expected));
-  inner().Abort(damage);
-  return damage;
-}
-
-absl::Status ChecksummedTransport::Send(WorkerId to, MessageKey key,
-                                        std::span<const std::byte> block, Done sent) {
-  const uint64_t checksum = Checksum(block);
-  // What is relayed has it already, and may be read at the same time.
-  auto* const room = const_cast<std::byte*>(block.data() + block.size());
-  if (std::memcmp(room, &checksum, kRoom) != 0) std::memcpy(room, &checksum, kRoom);
-  return inner().Send(to, key, {block.data(), block.size() + kRoom}, std::move(sent));
-}
-
-absl::Status ChecksummedTransport::Post(WorkerId from, MessageKey key, std::span<std::byte> block,
-                                        Done arrived) {
-  auto check = [this, from, key, block, arrived = std::move(arrived)](const absl::Status& came) {
-    if (!came.ok()) return arrived(came);
-    uint64_t expected = 0;
-    std::memcpy(&expected, block.data() + block.size(), kRoom);
-    arrived(Compare(from, key, expected, Checksum(block)));
-  };
-  return inner().Post(from, key, {block.data(), block.size() + kRoom}, std::move(check));
-}
 
 }  // namespace
 

@@ -48,7 +48,14 @@ class FaultyTransport final : public TransportDecorator {
     return Send({.to = to, .key = key, .block = block, .sent = std::move(sent)});
   }
   absl::Status Post(WorkerId from, MessageKey key, std::span<std::byte> block,
-                    Done arrived) override;
+                    Done arrived) override {
+    auto flip = [this, block, arrived = std::move(arrived)](const absl::Status& came) {
+      if (came.ok() && Flips()) FlipABit(block);
+      arrived(came);
+    };
+    return inner().Post(from, key, block, std::move(flip));
+  }
+
   absl::Status SendWord(WorkerId to, MessageKey key) override {
     return Send({.to = to, .key = key});
   }
@@ -64,7 +71,13 @@ class FaultyTransport final : public TransportDecorator {
     for (const auto& [due, message] : queue_) waiting.push_back({message.to, message.key});
     return waiting;
   }
-  absl::Status Close() override;
+  absl::Status Close() override {
+    RZ_RETURN_IF_ERROR(inner().status());
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (queue_.empty()) RZ_RETURN_IF_ERROR(inner().Close());
+    closing_ = true;
+    return absl::OkStatus();
+  }
 
  private:
   struct Message {
@@ -83,16 +96,114 @@ class FaultyTransport final : public TransportDecorator {
     Clock::time_point last;  // when the newest message is due
   };
 
-  absl::Status Send(Message message);
-  absl::Status SendNow(Message message);
-  Clock::time_point DueTime(const Message& message);  // mutex_ held
-  void Run();
-  void TellSenders(std::unique_lock<std::mutex>& lock);
-  void DropQueue();  // mutex_ held, as next
-  void CloseInner();
+  absl::Status Send(Message message) {
+    RZ_RETURN_IF_ERROR(inner().status());
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (closing_) return absl::FailedPreconditionError("a message after a goodbye");
+      ++messages_;
+      if (messages_ == faults_.act_at_message && faults_.act) faults_.act();
+      if (messages_ == faults_.drop_message) {
+        if (message.sent != nullptr) withheld_.push_back({std::move(message.sent), true});
+        changed_.notify_one();
+        return absl::OkStatus();
+      }
+      const bool fails = faults_.fail_after != 0 && messages_ > faults_.fail_after;
+      if (!fails && faults_.max_delay.count() > 0) {
+        const Clock::time_point due = DueTime(message);
+        queue_.emplace(due, std::move(message));
+        changed_.notify_one();
+        return absl::OkStatus();
+      }
+      if (!fails) return SendNow(std::move(message));
+    }
+    absl::Status failure = Internal("injected failure after ", faults_.fail_after, " messages");
+    Abort(failure);
+    return failure;
+  }
+
+  absl::Status SendNow(Message message) {
+    if (message.sent == nullptr) return inner().SendWord(message.to, message.key);
+    return inner().Send(message.to, message.key, message.block, std::move(message.sent));
+  }
+
+  // mutex_ held
+  Clock::time_point DueTime(const Message& message) {
+    Channel& channel = channels_[{message.to, message.key.kind}];
+    uint64_t random = faults_.seed;
+    for (const uint64_t part :
+         {static_cast<uint64_t>(self().value), static_cast<uint64_t>(message.to.value),
+          static_cast<uint64_t>(message.key.kind), channel.messages}) {
+      random = SplitMix64(random ^ SplitMix64(part));
+    }
+    ++channel.messages;
+    const auto spread = faults_.max_delay - faults_.min_delay;
+    const auto delay = faults_.min_delay + std::chrono::microseconds(random % (spread.count() + 1));
+    channel.last = std::max(channel.last, Clock::now() + delay);
+    return channel.last;
+  }
+
+  void Run() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (true) {
+      TellSenders(lock);
+      if (queue_.empty()) {
+        CloseInner();
+        if (stopping_) return;
+        changed_.wait(lock);
+        continue;
+      }
+      const Clock::time_point due = queue_.begin()->first;
+      if (!stopping_ && due > Clock::now()) {
+        changed_.wait_until(lock, due);
+        continue;
+      }
+      Message message = std::move(queue_.begin()->second);
+      queue_.erase(queue_.begin());
+      // The lock is kept: sends never block, and so their order is the queue's.
+      const Done on_sent = message.sent;
+      const absl::Status sent = SendNow(std::move(message));
+      if (!sent.ok()) {
+        inner().Abort(sent);
+        if (on_sent != nullptr) withheld_.push_back({on_sent});
+        DropQueue();
+      }
+    }
+  }
+
+  void TellSenders(std::unique_lock<std::mutex>& lock) {
+    while (!withheld_.empty()) {
+      std::vector<Withheld> withheld;
+      withheld.swap(withheld_);
+      lock.unlock();
+      for (const Withheld& each : withheld) {
+        each.sent(each.lost ? absl::OkStatus() : inner().status());
+      }
+      lock.lock();
+    }
+  }
+
+  // mutex_ held, as next
+  void DropQueue() {
+    for (auto& [due, message] : queue_) {
+      if (message.sent != nullptr) withheld_.push_back({std::move(message.sent)});
+    }
+    queue_.clear();
+  }
+
+  void CloseInner() {
+    if (!closing_ || !inner().status().ok()) return;
+    const absl::Status closed = inner().Close();  // does nothing the second time
+    if (!closed.ok()) inner().Abort(closed);
+  }
+
   // Is it the turn of what has just arrived?
   bool Flips() { return faults_.flip_message != 0 && ++arrived_ == faults_.flip_message; }
-  void FlipABit(std::span<std::byte> payload) const;
+  void FlipABit(std::span<std::byte> payload) const {
+    if (payload.empty()) return;
+    const uint64_t bit = SplitMix64(faults_.seed ^ faults_.flip_message) % (8 * payload.size());
+    payload[bit / 8] ^= static_cast<std::byte>(1 << (bit % 8));
+  }
 
   const FaultOptions faults_;
   mutable std::mutex mutex_;
@@ -106,128 +217,6 @@ class FaultyTransport final : public TransportDecorator {
   bool stopping_ = false;
   std::thread thread_;
 };
-
-absl::Status FaultyTransport::Send(Message message) {
-  RZ_RETURN_IF_ERROR(inner().status());
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (closing_) return absl::FailedPreconditionError("a message after a goodbye");
-    ++messages_;
-    if (messages_ == faults_.act_at_message && faults_.act) faults_.act();
-    if (messages_ == faults_.drop_message) {
-      if (message.sent != nullptr) withheld_.push_back({std::move(message.sent), true});
-      changed_.notify_one();
-      return absl::OkStatus();
-    }
-    const bool fails = faults_.fail_after != 0 && messages_ > faults_.fail_after;
-    if (!fails && faults_.max_delay.count() > 0) {
-      const Clock::time_point due = DueTime(message);
-      queue_.emplace(due, std::move(message));
-      changed_.notify_one();
-      return absl::OkStatus();
-    }
-    if (!fails) return SendNow(std::move(message));
-  }
-  absl::Status failure = Internal("injected failure after ", faults_.fail_after, " messages");
-  Abort(failure);
-  return failure;
-}
-
-absl::Status FaultyTransport::SendNow(Message message) {
-  if (message.sent == nullptr) return inner().SendWord(message.to, message.key);
-  return inner().Send(message.to, message.key, message.block, std::move(message.sent));
-}
-
-Clock::time_point FaultyTransport::DueTime(const Message& message) {
-  Channel& channel = channels_[{message.to, message.key.kind}];
-  uint64_t random = faults_.seed;
-  for (const uint64_t part :
-       {static_cast<uint64_t>(self().value), static_cast<uint64_t>(message.to.value),
-        static_cast<uint64_t>(message.key.kind), channel.messages}) {
-    random = SplitMix64(random ^ SplitMix64(part));
-  }
-  ++channel.messages;
-  const auto spread = faults_.max_delay - faults_.min_delay;
-  const auto delay = faults_.min_delay + std::chrono::microseconds(random % (spread.count() + 1));
-  channel.last = std::max(channel.last, Clock::now() + delay);
-  return channel.last;
-}
-
-void FaultyTransport::FlipABit(std::span<std::byte> payload) const {
-  if (payload.empty()) return;
-  const uint64_t bit = SplitMix64(faults_.seed ^ faults_.flip_message) % (8 * payload.size());
-  payload[bit / 8] ^= static_cast<std::byte>(1 << (bit % 8));
-}
-
-absl::Status FaultyTransport::Post(WorkerId from, MessageKey key, std::span<std::byte> block,
-                                   Done arrived) {
-  auto flip = [this, block, arrived = std::move(arrived)](const absl::Status& came) {
-    if (came.ok() && Flips()) FlipABit(block);
-    arrived(came);
-  };
-  return inner().Post(from, key, block, std::move(flip));
-}
-
-void FaultyTransport::DropQueue() {
-  for (auto& [due, message] : queue_) {
-    if (message.sent != nullptr) withheld_.push_back({std::move(message.sent)});
-  }
-  queue_.clear();
-}
-
-void FaultyTransport::Run() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (true) {
-    TellSenders(lock);
-    if (queue_.empty()) {
-      CloseInner();
-      if (stopping_) return;
-      changed_.wait(lock);
-      continue;
-    }
-    const Clock::time_point due = queue_.begin()->first;
-    if (!stopping_ && due > Clock::now()) {
-      changed_.wait_until(lock, due);
-      continue;
-    }
-    Message message = std::move(queue_.begin()->second);
-    queue_.erase(queue_.begin());
-    // The lock is kept: sends never block, and so their order is the queue's.
-    const Done on_sent = message.sent;
-    const absl::Status sent = SendNow(std::move(message));
-    if (!sent.ok()) {
-      inner().Abort(sent);
-      if (on_sent != nullptr) withheld_.push_back({on_sent});
-      DropQueue();
-    }
-  }
-}
-
-void FaultyTransport::TellSenders(std::unique_lock<std::mutex>& lock) {
-  while (!withheld_.empty()) {
-    std::vector<Withheld> withheld;
-    withheld.swap(withheld_);
-    lock.unlock();
-    for (const Withheld& each : withheld) {
-      each.sent(each.lost ? absl::OkStatus() : inner().status());
-    }
-    lock.lock();
-  }
-}
-
-absl::Status FaultyTransport::Close() {
-  RZ_RETURN_IF_ERROR(inner().status());
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (queue_.empty()) RZ_RETURN_IF_ERROR(inner().Close());
-  closing_ = true;
-  return absl::OkStatus();
-}
-
-void FaultyTransport::CloseInner() {
-  if (!closing_ || !inner().status().ok()) return;
-  const absl::Status closed = inner().Close();  // does nothing the second time
-  if (!closed.ok()) inner().Abort(closed);
-}
 
 }  // namespace
 

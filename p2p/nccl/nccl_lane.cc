@@ -154,10 +154,61 @@ class NcclLane final : public Lane {
 
   std::string name() const override { return absl::StrCat("nccl ", group_.name); }
 
-  absl::Status Connect(const JobSeat& seat, const Deadline& limit);
+  absl::Status Connect(const JobSeat& seat, const Deadline& limit) {
+    const NcclApi& api = LoadedNccl();
+    RZ_RETURN_IF_ERROR(CudaStatus(api.cudaSetDevice(options_.device), "cudaSetDevice"));
+    RZ_RETURN_IF_ERROR(CudaStatus(api.cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
+                                  "cudaStreamCreateWithFlags"));
+    ncclUniqueId id = {};
+    const std::string key = absl::StrCat("nccl/", group_.name);
+    if (group_.workers.front() == self_) {
+      RZ_RETURN_IF_ERROR(NcclStatus(api.ncclGetUniqueId(&id), nullptr, "ncclGetUniqueId"));
+      RZ_RETURN_IF_ERROR(seat.rendezvous->Put(key, std::string(id.internal, sizeof(id.internal))));
+    } else {
+      const absl::StatusOr<std::string> text = seat.rendezvous->Get(key, limit.Left());
+      if (!text.ok()) {
+        return WhileWaiting(text.status(), absl::StrCat("worker ", group_.workers.front().value,
+                                                        " has not told lane ", group_.name));
+      }
+      if (text->size() != sizeof(id.internal)) {
+        return Internal("'", key, "' has ", text->size(), " bytes");
+      }
+      std::memcpy(id.internal, text->data(), text->size());
+    }
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    if (options_.max_ctas > 0) config.maxCTAs = options_.max_ctas;
+    const ncclResult_t begun = api.ncclCommInitRankConfig(
+        &communicator_, static_cast<int>(group_.workers.size()), id, PlaceOf(self_), &config);
+    RZ_RETURN_IF_ERROR(NcclStatus(begun, communicator_, "ncclCommInitRankConfig"));
+    return AwaitCommunicator(communicator_, limit, "ncclCommInitRankConfig");
+  }
+
   // Within one group call of all lanes, on `scratch` of two times the workers' warm-up payloads.
-  absl::Status WarmUp(std::byte* scratch);
-  absl::Status AwaitWarm(const Deadline& limit);
+  absl::Status WarmUp(std::byte* scratch) {
+    for (const WorkerId peer : group_.workers) {
+      if (peer == self_ && group_.workers.size() > 1) continue;
+      for (const auto direction : {LaneOp::Direction::kSend, LaneOp::Direction::kReceive}) {
+        const ncclResult_t result = Enqueue({direction, peer, scratch, kWarmUpBytes});
+        RZ_RETURN_IF_ERROR(NcclStatus(result, communicator_, "the first use"));
+        scratch += kWarmUpBytes;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AwaitWarm(const Deadline& limit) {
+    RZ_RETURN_IF_ERROR(AwaitCommunicator(communicator_, limit, "the first use"));
+    while (true) {
+      const cudaError_t state = LoadedNccl().cudaStreamQuery(stream_);
+      if (state == cudaSuccess) return absl::OkStatus();
+      if (state != cudaErrorNotReady) return CudaStatus(state, "the first use");
+      if (limit.over()) {
+        return absl::DeadlineExceededError("the first use is not done (init_limit)");
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
 
   absl::Status Start(const LaneOp& op) override {
     if (communicator_ == nullptr) return absl::CancelledError("it was aborted");
@@ -171,7 +222,20 @@ class NcclLane final : public Lane {
     return completed_;
   }
 
-  void Abort() override;
+  void Abort() override {
+    if (communicator_ == nullptr) return;
+    const NcclApi& api = LoadedNccl();
+    (void)api.cudaSetDevice(options_.device);
+    (void)api.ncclCommAbort(std::exchange(communicator_, nullptr));
+    // Its kernels leave when they see that; until then they may write.
+    const Deadline limit(kAbortLimit);
+    while (api.cudaStreamQuery(stream_) == cudaErrorNotReady && !limit.over()) {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    for (const Marked& each : marked_) free_events_.push_back(each.event);
+    marked_.clear();
+    queue_.clear();
+  }
 
  private:
   struct Marked {  // on the device, until its event
@@ -184,12 +248,83 @@ class NcclLane final : public Lane {
     const auto at = std::find(group_.workers.begin(), group_.workers.end(), worker);
     return static_cast<int>(at - group_.workers.begin());
   }
-  absl::Status Advance();
-  absl::StatusOr<bool> IsBusy();
-  absl::Status LaunchNext();
-  ncclResult_t Enqueue(const LaneOp& op);
-  absl::Status Mark();
-  absl::Status Collect();
+  absl::Status Advance() {
+    RZ_RETURN_IF_ERROR(CudaStatus(LoadedNccl().cudaSetDevice(options_.device), "cudaSetDevice"));
+    while (true) {
+      RZ_ASSIGN_OR_RETURN(const bool busy, IsBusy());
+      if (busy) break;  // nothing may be called of it now
+      if (launching_ > 0) RZ_RETURN_IF_ERROR(Mark());
+      const bool to_oneself = !queue_.empty() && queue_.front().peer == self_;
+      if (queue_.empty() || (to_oneself && queue_.size() < 2)) break;
+      RZ_RETURN_IF_ERROR(LaunchNext());
+    }
+    return Collect();
+  }
+
+  absl::StatusOr<bool> IsBusy() {
+    ncclResult_t state = ncclSuccess;
+    RZ_RETURN_IF_ERROR(NcclStatus(LoadedNccl().ncclCommGetAsyncError(communicator_, &state),
+                                  communicator_, "ncclCommGetAsyncError"));
+    RZ_RETURN_IF_ERROR(NcclStatus(state, communicator_, "an operation"));
+    return state == ncclInProgress;
+  }
+
+  absl::Status LaunchNext() {
+    // To oneself: only both ends together can be launched.
+    launching_ = queue_.front().peer == self_ ? 2 : 1;
+    if (launching_ == 2) {
+      RZ_RETURN_IF_ERROR(
+          NcclStatus(LoadedNccl().ncclGroupStart(), communicator_, "ncclGroupStart"));
+    }
+    absl::Status status;
+    for (int i = 0; i < launching_; ++i) {
+      const LaneOp op = queue_.front();
+      queue_.pop_front();
+      const bool sends = op.direction == LaneOp::Direction::kSend;
+      const absl::Status each =
+          NcclStatus(Enqueue(op), communicator_, sends ? "ncclSend" : "ncclRecv");
+      if (status.ok()) status = each;
+    }
+    if (launching_ == 2) {
+      const absl::Status each =
+          NcclStatus(LoadedNccl().ncclGroupEnd(), communicator_, "ncclGroupEnd");
+      if (status.ok()) status = each;
+    }
+    return status;
+  }
+
+  ncclResult_t Enqueue(const LaneOp& op) {
+    const int place = PlaceOf(op.peer);
+    return op.direction == LaneOp::Direction::kSend
+               ? LoadedNccl().ncclSend(op.data, op.bytes, ncclUint8, place, communicator_, stream_)
+               : LoadedNccl().ncclRecv(op.data, op.bytes, ncclUint8, place, communicator_, stream_);
+  }
+
+  absl::Status Mark() {
+    cudaEvent_t event = nullptr;
+    if (free_events_.empty()) {
+      RZ_RETURN_IF_ERROR(
+          CudaStatus(LoadedNccl().cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
+                     "cudaEventCreate"));
+    } else {
+      event = free_events_.back();
+      free_events_.pop_back();
+    }
+    marked_.push_back({event, std::exchange(launching_, 0)});
+    return CudaStatus(LoadedNccl().cudaEventRecord(event, stream_), "cudaEventRecord");
+  }
+
+  absl::Status Collect() {
+    while (!marked_.empty()) {
+      const cudaError_t state = LoadedNccl().cudaEventQuery(marked_.front().event);
+      if (state == cudaErrorNotReady) break;
+      RZ_RETURN_IF_ERROR(CudaStatus(state, "a transfer"));
+      completed_ += marked_.front().operations;
+      free_events_.push_back(marked_.front().event);
+      marked_.pop_front();
+    }
+    return absl::OkStatus();
+  }
 
   const NcclGroup group_;
   const WorkerId self_;
@@ -202,150 +337,6 @@ class NcclLane final : public Lane {
   std::vector<cudaEvent_t> free_events_;
   int64_t completed_ = 0;
 };
-
-absl::Status NcclLane::Connect(const JobSeat& seat, const Deadline& limit) {
-  const NcclApi& api = LoadedNccl();
-  RZ_RETURN_IF_ERROR(CudaStatus(api.cudaSetDevice(options_.device), "cudaSetDevice"));
-  RZ_RETURN_IF_ERROR(CudaStatus(api.cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
-                                "cudaStreamCreateWithFlags"));
-  ncclUniqueId id = {};
-  const std::string key = absl::StrCat("nccl/", group_.name);
-  if (group_.workers.front() == self_) {
-    RZ_RETURN_IF_ERROR(NcclStatus(api.ncclGetUniqueId(&id), nullptr, "ncclGetUniqueId"));
-    RZ_RETURN_IF_ERROR(seat.rendezvous->Put(key, std::string(id.internal, sizeof(id.internal))));
-  } else {
-    const absl::StatusOr<std::string> text = seat.rendezvous->Get(key, limit.Left());
-    if (!text.ok()) {
-      return WhileWaiting(text.status(), absl::StrCat("worker ", group_.workers.front().value,
-                                                      " has not told lane ", group_.name));
-    }
-    if (text->size() != sizeof(id.internal)) {
-      return Internal("'", key, "' has ", text->size(), " bytes");
-    }
-    std::memcpy(id.internal, text->data(), text->size());
-  }
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  if (options_.max_ctas > 0) config.maxCTAs = options_.max_ctas;
-  const ncclResult_t begun = api.ncclCommInitRankConfig(
-      &communicator_, static_cast<int>(group_.workers.size()), id, PlaceOf(self_), &config);
-  RZ_RETURN_IF_ERROR(NcclStatus(begun, communicator_, "ncclCommInitRankConfig"));
-  return AwaitCommunicator(communicator_, limit, "ncclCommInitRankConfig");
-}
-
-absl::Status NcclLane::WarmUp(std::byte* scratch) {
-  for (const WorkerId peer : group_.workers) {
-    if (peer == self_ && group_.workers.size() > 1) continue;
-    for (const auto direction : {LaneOp::Direction::kSend, LaneOp::Direction::kReceive}) {
-      const ncclResult_t result = Enqueue({direction, peer, scratch, kWarmUpBytes});
-      RZ_RETURN_IF_ERROR(NcclStatus(result, communicator_, "the first use"));
-      scratch += kWarmUpBytes;
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status NcclLane::AwaitWarm(const Deadline& limit) {
-  RZ_RETURN_IF_ERROR(AwaitCommunicator(communicator_, limit, "the first use"));
-  while (true) {
-    const cudaError_t state = LoadedNccl().cudaStreamQuery(stream_);
-    if (state == cudaSuccess) return absl::OkStatus();
-    if (state != cudaErrorNotReady) return CudaStatus(state, "the first use");
-    if (limit.over()) return absl::DeadlineExceededError("the first use is not done (init_limit)");
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-}
-
-absl::StatusOr<bool> NcclLane::IsBusy() {
-  ncclResult_t state = ncclSuccess;
-  RZ_RETURN_IF_ERROR(NcclStatus(LoadedNccl().ncclCommGetAsyncError(communicator_, &state),
-                                communicator_, "ncclCommGetAsyncError"));
-  RZ_RETURN_IF_ERROR(NcclStatus(state, communicator_, "an operation"));
-  return state == ncclInProgress;
-}
-
-absl::Status NcclLane::Advance() {
-  RZ_RETURN_IF_ERROR(CudaStatus(LoadedNccl().cudaSetDevice(options_.device), "cudaSetDevice"));
-  while (true) {
-    RZ_ASSIGN_OR_RETURN(const bool busy, IsBusy());
-    if (busy) break;  // nothing may be called of it now
-    if (launching_ > 0) RZ_RETURN_IF_ERROR(Mark());
-    const bool to_oneself = !queue_.empty() && queue_.front().peer == self_;
-    if (queue_.empty() || (to_oneself && queue_.size() < 2)) break;
-    RZ_RETURN_IF_ERROR(LaunchNext());
-  }
-  return Collect();
-}
-
-ncclResult_t NcclLane::Enqueue(const LaneOp& op) {
-  const int place = PlaceOf(op.peer);
-  return op.direction == LaneOp::Direction::kSend
-             ? LoadedNccl().ncclSend(op.data, op.bytes, ncclUint8, place, communicator_, stream_)
-             : LoadedNccl().ncclRecv(op.data, op.bytes, ncclUint8, place, communicator_, stream_);
-}
-
-absl::Status NcclLane::LaunchNext() {
-  // To oneself: only both ends together can be launched.
-  launching_ = queue_.front().peer == self_ ? 2 : 1;
-  if (launching_ == 2) {
-    RZ_RETURN_IF_ERROR(NcclStatus(LoadedNccl().ncclGroupStart(), communicator_, "ncclGroupStart"));
-  }
-  absl::Status status;
-  for (int i = 0; i < launching_; ++i) {
-    const LaneOp op = queue_.front();
-    queue_.pop_front();
-    const bool sends = op.direction == LaneOp::Direction::kSend;
-    const absl::Status each =
-        NcclStatus(Enqueue(op), communicator_, sends ? "ncclSend" : "ncclRecv");
-    if (status.ok()) status = each;
-  }
-  if (launching_ == 2) {
-    const absl::Status each =
-        NcclStatus(LoadedNccl().ncclGroupEnd(), communicator_, "ncclGroupEnd");
-    if (status.ok()) status = each;
-  }
-  return status;
-}
-
-absl::Status NcclLane::Mark() {
-  cudaEvent_t event = nullptr;
-  if (free_events_.empty()) {
-    RZ_RETURN_IF_ERROR(CudaStatus(
-        LoadedNccl().cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate"));
-  } else {
-    event = free_events_.back();
-    free_events_.pop_back();
-  }
-  marked_.push_back({event, std::exchange(launching_, 0)});
-  return CudaStatus(LoadedNccl().cudaEventRecord(event, stream_), "cudaEventRecord");
-}
-
-absl::Status NcclLane::Collect() {
-  while (!marked_.empty()) {
-    const cudaError_t state = LoadedNccl().cudaEventQuery(marked_.front().event);
-    if (state == cudaErrorNotReady) break;
-    RZ_RETURN_IF_ERROR(CudaStatus(state, "a transfer"));
-    completed_ += marked_.front().operations;
-    free_events_.push_back(marked_.front().event);
-    marked_.pop_front();
-  }
-  return absl::OkStatus();
-}
-
-void NcclLane::Abort() {
-  if (communicator_ == nullptr) return;
-  const NcclApi& api = LoadedNccl();
-  (void)api.cudaSetDevice(options_.device);
-  (void)api.ncclCommAbort(std::exchange(communicator_, nullptr));
-  // Its kernels leave when they see that; until then they may write.
-  const Deadline limit(kAbortLimit);
-  while (api.cudaStreamQuery(stream_) == cudaErrorNotReady && !limit.over()) {
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
-  }
-  for (const Marked& each : marked_) free_events_.push_back(each.event);
-  marked_.clear();
-  queue_.clear();
-}
 
 // What names a GPU in a whole job. NCCL would refuse it too, later and in other words.
 absl::Status CheckGpus(const JobSeat& seat, const NcclLaneOptions& options, const Deadline& limit) {

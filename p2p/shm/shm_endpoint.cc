@@ -95,7 +95,22 @@ class ShmGathering {
     endpoint_.hello_limit = seat.join_limit;
   }
 
-  absl::StatusOr<ShmEndpoint> Run();
+  absl::StatusOr<ShmEndpoint> Run() {
+    const bool lowest = missing_.empty() || seat_.self < *missing_.begin();
+    if (lowest) RZ_RETURN_IF_ERROR(MakeShared());
+    if (!missing_.empty()) RZ_RETURN_IF_ERROR(Listen());
+    const std::set<WorkerId> peers = missing_;
+    for (const WorkerId peer : peers) {
+      if (peer < seat_.self) RZ_RETURN_IF_ERROR(ConnectTo(peer));
+    }
+    while (!missing_.empty()) RZ_RETURN_IF_ERROR(Wait());
+    if (endpoint_.board == nullptr) {
+      return absl::InternalError(
+          "no worker of this host shared its memory: they do not agree "
+          "on who is here");
+    }
+    return std::move(endpoint_);
+  }
 
  private:
   bool Connects(const Connection& connection) const {
@@ -104,22 +119,211 @@ class ShmGathering {
   WorkerId PeerOf(const Connection& connection) const {
     return WorkerId(Connects(connection) ? connection.opening.to : connection.opening.from);
   }
-  absl::Status MakeShared();
-  absl::Status MapShared(std::span<const UniqueFd> files);
-  absl::Status Listen();
-  absl::Status ConnectTo(WorkerId peer);
-  absl::Status Wait();
-  void Accept();
+  absl::Status MakeShared() {
+    shared_files_.resize(2);
+    RZ_ASSIGN_OR_RETURN(shared_files_[0],
+                        MakeMemoryFile("ringzero-pulses", PulseBoard::FileBytes(seat_.workers)));
+    RZ_ASSIGN_OR_RETURN(shared_files_[1],
+                        MakeMemoryFile("ringzero-rings", ShmRings::FileBytes(members_)));
+    return MapShared(shared_files_);
+  }
+
+  absl::Status MapShared(std::span<const UniqueFd> files) {
+    if (files.size() != 2) return Internal(files.size(), " memory files came, not 2");
+    RZ_ASSIGN_OR_RETURN(endpoint_.board, PulseBoard::OfFile(files[0], seat_.workers));
+    RZ_ASSIGN_OR_RETURN(endpoint_.rings, ShmRings::OfFile(files[1], members_));
+    return absl::OkStatus();
+  }
+
+  absl::Status Listen() {
+    const std::string random = RandomHex(16);
+    const std::string name = "ringzero-" + random;
+    RZ_ASSIGN_OR_RETURN(const Address address, AddressOf(name));
+    listener_ = UniqueFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!listener_ ||
+        bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address.name), address.bytes) !=
+            0 ||
+        listen(listener_.get(), SOMAXCONN) != 0) {
+      return SystemError("cannot listen on a Unix socket");
+    }
+    return seat_.rendezvous->Put(ShmKey(seat_.self), name);
+  }
+
+  absl::Status ConnectTo(WorkerId peer) {
+    const std::string who = absl::StrCat("worker ", peer.value);
+    const absl::StatusOr<std::string> name = seat_.rendezvous->Get(ShmKey(peer), deadline_.Left());
+    if (!name.ok()) return WhileWaiting(name.status(), who + " is missing on this host");
+    RZ_ASSIGN_OR_RETURN(const Address address, AddressOf(*name));
+    Connection made;
+    made.socket = UniqueFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    if (!made.socket) return SystemError("cannot make a Unix socket");
+    // While the other's queue of connections is full this blocks.
+    const auto left = deadline_.Left();
+    const timeval limit = {left.count() / 1000, left.count() % 1000 * 1000 + 1};
+    setsockopt(made.socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+    if (connect(made.socket.get(), reinterpret_cast<const sockaddr*>(&address.name),
+                address.bytes) != 0) {
+      return Unavailable("cannot connect to ", who, " on this host: ", std::strerror(errno));
+    }
+    if (!IsOurUser(made.socket.get())) {
+      return absl::PermissionDeniedError(who + " is a process of another user");
+    }
+    made.opening.from = seat_.self.value;
+    made.opening.to = peer.value;
+    made.awaits = Connection::Awaits::kChallenge;
+    Randomize(made.opening.nonce);
+    SendStruct(made.socket.get(), made.opening);  // if it is broken, it is found closed below
+    connections_.push_back(std::move(made));
+    return absl::OkStatus();
+  }
+
+  absl::Status Wait() {
+    std::vector<pollfd> files = {{listener_.get(), POLLIN, 0}};
+    for (const Connection& each : connections_) files.push_back({each.socket.get(), POLLIN, 0});
+    RZ_RETURN_IF_ERROR(seat_.rendezvous->status());
+    if (closed_.has_value() && closed_->second.over()) {
+      return Unavailable("worker ", closed_->first.value,
+                         " on this host closed its connection as it began");
+    }
+    if (deadline_.over()) return Missing();
+    // A look at a time: the rendezvous tells who died before it came here.
+    const int look = static_cast<int>(deadline_.Look().count());
+    if (poll(files.data(), files.size(), look) <= 0) return absl::OkStatus();
+    size_t i = 0;
+    for (auto each = connections_.begin(); each != connections_.end();) {
+      Next next = Next::kGoOn;
+      if (files[++i].revents != 0) {
+        RZ_ASSIGN_OR_RETURN(next, Take(*each));
+      }
+      if (next == Next::kDone) {
+        const WorkerId peer = PeerOf(*each);
+        missing_.erase(peer);
+        endpoint_.sockets[peer.value] = std::move(each->socket);
+      }
+      each = next == Next::kGoOn ? std::next(each) : connections_.erase(each);
+    }
+    Accept();
+    return absl::OkStatus();
+  }
+
+  void Accept() {
+    while (true) {
+      Connection made;
+      made.socket = UniqueFd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (!made.socket) return;
+      if (!IsOurUser(made.socket.get())) continue;
+      made.opening.from = -1;
+      connections_.push_back(std::move(made));
+      const auto is_stranger = [this](const Connection& each) { return !Connects(each); };
+      const auto strangers = std::count_if(connections_.begin(), connections_.end(), is_stranger);
+      if (static_cast<size_t>(strangers) <= kMostStrangers) continue;
+      connections_.erase(std::find_if(connections_.begin(), connections_.end(), is_stranger));
+    }
+  }
+
   // What has come on a connection. kDrop: it is none of ours, or not any more.
   enum class Next { kGoOn, kDone, kDrop };
-  absl::StatusOr<Next> Take(Connection& connection);
-  Next TakeOpening(Connection& connection, std::span<const std::byte> packet);
-  Next TakeProof(Connection& connection, std::span<const std::byte> packet);
-  absl::Status TakeChallenge(Connection& connection, std::span<const std::byte> packet);
+  absl::StatusOr<Next> Take(Connection& connection) {
+    std::array<std::byte, 256> buffer;  // longer than any packet of ours
+    ReceiveResult got = ReceivePacket(connection.socket.get(), buffer);
+    if (got.kind == ReceiveResult::Kind::kNothing) return Next::kGoOn;
+    const std::span<const std::byte> packet(buffer.data(), got.bytes);
+    const bool closed = got.kind == ReceiveResult::Kind::kClosed;
+    switch (connection.awaits) {
+      case Connection::Awaits::kOpening:
+        return closed ? Next::kDrop : TakeOpening(connection, packet);
+      case Connection::Awaits::kProof: return TakeProof(connection, packet);  // closed: of 0 bytes
+      case Connection::Awaits::kChallenge:
+        if (closed) return TakeEnd(connection);
+        RZ_RETURN_IF_ERROR(TakeChallenge(connection, packet));
+        return Next::kGoOn;
+      case Connection::Awaits::kWelcome:
+        if (closed) return TakeEnd(connection);
+        RZ_RETURN_IF_ERROR(TakeWelcome(connection, packet, std::move(got.descriptors)));
+        return Next::kDone;
+    }
+    return Next::kDrop;
+  }
+
+  Next TakeOpening(Connection& connection, std::span<const std::byte> packet) {
+    Opening& opening = connection.opening;
+    Challenge challenge;
+    if (!Read(packet, opening) || opening.magic != Opening::kMagic ||
+        opening.to != seat_.self.value || missing_.count(WorkerId(opening.from)) == 0 ||
+        opening.from <= seat_.self.value) {
+      return Next::kDrop;
+    }
+    Randomize(challenge.nonce);
+    connection.challenge = challenge.nonce;
+    connection.awaits = Connection::Awaits::kProof;
+    challenge.mac = ProofOf(Prover::kAccepts, seat_.secret, opening, challenge.nonce);
+    const SendResult sent = SendStruct(connection.socket.get(), challenge);
+    return sent == SendResult::kSent ? Next::kGoOn : Next::kDrop;
+  }
+
+  Next TakeProof(Connection& connection, std::span<const std::byte> packet) {
+    Proof proof;
+    const Digest right =
+        ProofOf(Prover::kConnects, seat_.secret, connection.opening, connection.challenge);
+    // Another connection may have been faster: then this one is a second of the same worker.
+    const bool awaited = missing_.count(WorkerId(connection.opening.from)) != 0;
+    if (!awaited) return Next::kDrop;
+    if (!Read(packet, proof) || !SameDigest(proof.mac, right)) {
+      unproven_.insert(WorkerId(connection.opening.from));  // perhaps it comes yet
+      return Next::kDrop;
+    }
+    std::vector<int> descriptors;
+    for (const UniqueFd& file : shared_files_) descriptors.push_back(file.get());
+    const SendResult sent = SendStruct(connection.socket.get(), Welcome(), descriptors);
+    return sent == SendResult::kSent ? Next::kDone : Next::kDrop;
+  }
+
+  absl::Status TakeChallenge(Connection& connection, std::span<const std::byte> packet) {
+    Challenge challenge;
+    if (!Read(packet, challenge) ||
+        !SameDigest(challenge.mac,
+                    ProofOf(Prover::kAccepts, seat_.secret, connection.opening, challenge.nonce))) {
+      return absl::PermissionDeniedError(absl::StrCat(
+          "worker ", connection.opening.to, " on this host does not know this job's secret"));
+    }
+    connection.awaits = Connection::Awaits::kWelcome;
+    const Proof proof = {
+        ProofOf(Prover::kConnects, seat_.secret, connection.opening, challenge.nonce)};
+    SendStruct(connection.socket.get(), proof);
+    return absl::OkStatus();
+  }
+
   absl::Status TakeWelcome(Connection& connection, std::span<const std::byte> packet,
-                           std::vector<UniqueFd> descriptors);
-  Next TakeEnd(const Connection& connection);
-  absl::Status Missing() const;
+                           std::vector<UniqueFd> descriptors) {
+    const WorkerId peer(connection.opening.to);
+    const std::string who = absl::StrCat("worker ", peer.value, " on this host");
+    Welcome welcome;
+    if (!Read(packet, welcome) || welcome.magic != Welcome::kMagic) {
+      return absl::InternalError(who + " spoke out of turn");
+    }
+    if (descriptors.empty()) return absl::OkStatus();
+    return Annotate(MapShared(descriptors), who);
+  }
+
+  Next TakeEnd(const Connection& connection) {
+    if (!closed_.has_value()) closed_.emplace(PeerOf(connection), Deadline(kLastWordsLimit));
+    return Next::kDrop;
+  }
+
+  absl::Status Missing() const {
+    const std::string who = absl::StrJoin(missing_, ", ", [](std::string* out, WorkerId worker) {
+      absl::StrAppend(out, worker.value);
+    });
+    std::string why =
+        absl::StrCat(missing_.size() == 1 ? "worker " : "workers ", who,
+                     " did not connect on this host within ", seat_.join_limit.count(), " ms");
+    for (const WorkerId worker : unproven_) {
+      if (missing_.count(worker) == 0) continue;
+      absl::StrAppend(&why, "; a process that called itself worker ", worker.value,
+                      " did not prove that it knows this job's secret");
+    }
+    return absl::DeadlineExceededError(why);
+  }
 
   const JobSeat& seat_;
   const Deadline deadline_;
@@ -133,229 +337,6 @@ class ShmGathering {
   UniqueFd listener_;
   std::list<Connection> connections_;
 };
-
-absl::StatusOr<ShmEndpoint> ShmGathering::Run() {
-  const bool lowest = missing_.empty() || seat_.self < *missing_.begin();
-  if (lowest) RZ_RETURN_IF_ERROR(MakeShared());
-  if (!missing_.empty()) RZ_RETURN_IF_ERROR(Listen());
-  const std::set<WorkerId> peers = missing_;
-  for (const WorkerId peer : peers) {
-    if (peer < seat_.self) RZ_RETURN_IF_ERROR(ConnectTo(peer));
-  }
-  while (!missing_.empty()) RZ_RETURN_IF_ERROR(Wait());
-  if (endpoint_.board == nullptr) {
-    return absl::InternalError(
-        "no worker of this host shared its memory: they do not agree "
-        "on who is here");
-  }
-  return std::move(endpoint_);
-}
-
-absl::Status ShmGathering::MakeShared() {
-  shared_files_.resize(2);
-  RZ_ASSIGN_OR_RETURN(shared_files_[0],
-                      MakeMemoryFile("ringzero-pulses", PulseBoard::FileBytes(seat_.workers)));
-  RZ_ASSIGN_OR_RETURN(shared_files_[1],
-                      MakeMemoryFile("ringzero-rings", ShmRings::FileBytes(members_)));
-  return MapShared(shared_files_);
-}
-
-absl::Status ShmGathering::MapShared(std::span<const UniqueFd> files) {
-  if (files.size() != 2) return Internal(files.size(), " memory files came, not 2");
-  RZ_ASSIGN_OR_RETURN(endpoint_.board, PulseBoard::OfFile(files[0], seat_.workers));
-  RZ_ASSIGN_OR_RETURN(endpoint_.rings, ShmRings::OfFile(files[1], members_));
-  return absl::OkStatus();
-}
-
-absl::Status ShmGathering::Listen() {
-  const std::string random = RandomHex(16);
-  const std::string name = "ringzero-" + random;
-  RZ_ASSIGN_OR_RETURN(const Address address, AddressOf(name));
-  listener_ = UniqueFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!listener_ ||
-      bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address.name), address.bytes) != 0 ||
-      listen(listener_.get(), SOMAXCONN) != 0) {
-    return SystemError("cannot listen on a Unix socket");
-  }
-  return seat_.rendezvous->Put(ShmKey(seat_.self), name);
-}
-
-absl::Status ShmGathering::ConnectTo(WorkerId peer) {
-  const std::string who = absl::StrCat("worker ", peer.value);
-  const absl::StatusOr<std::string> name = seat_.rendezvous->Get(ShmKey(peer), deadline_.Left());
-  if (!name.ok()) return WhileWaiting(name.status(), who + " is missing on this host");
-  RZ_ASSIGN_OR_RETURN(const Address address, AddressOf(*name));
-  Connection made;
-  made.socket = UniqueFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (!made.socket) return SystemError("cannot make a Unix socket");
-  // While the other's queue of connections is full this blocks.
-  const auto left = deadline_.Left();
-  const timeval limit = {left.count() / 1000, left.count() % 1000 * 1000 + 1};
-  setsockopt(made.socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-  if (connect(made.socket.get(), reinterpret_cast<const sockaddr*>(&address.name), address.bytes) !=
-      0) {
-    return Unavailable("cannot connect to ", who, " on this host: ", std::strerror(errno));
-  }
-  if (!IsOurUser(made.socket.get())) {
-    return absl::PermissionDeniedError(who + " is a process of another user");
-  }
-  made.opening.from = seat_.self.value;
-  made.opening.to = peer.value;
-  made.awaits = Connection::Awaits::kChallenge;
-  Randomize(made.opening.nonce);
-  SendStruct(made.socket.get(), made.opening);  // if it is broken, it is found closed below
-  connections_.push_back(std::move(made));
-  return absl::OkStatus();
-}
-
-absl::Status ShmGathering::Wait() {
-  std::vector<pollfd> files = {{listener_.get(), POLLIN, 0}};
-  for (const Connection& each : connections_) files.push_back({each.socket.get(), POLLIN, 0});
-  RZ_RETURN_IF_ERROR(seat_.rendezvous->status());
-  if (closed_.has_value() && closed_->second.over()) {
-    return Unavailable("worker ", closed_->first.value,
-                       " on this host closed its connection as it began");
-  }
-  if (deadline_.over()) return Missing();
-  // A look at a time: the rendezvous tells who died before it came here.
-  const int look = static_cast<int>(deadline_.Look().count());
-  if (poll(files.data(), files.size(), look) <= 0) return absl::OkStatus();
-  size_t i = 0;
-  for (auto each = connections_.begin(); each != connections_.end();) {
-    Next next = Next::kGoOn;
-    if (files[++i].revents != 0) {
-      RZ_ASSIGN_OR_RETURN(next, Take(*each));
-    }
-    if (next == Next::kDone) {
-      const WorkerId peer = PeerOf(*each);
-      missing_.erase(peer);
-      endpoint_.sockets[peer.value] = std::move(each->socket);
-    }
-    each = next == Next::kGoOn ? std::next(each) : connections_.erase(each);
-  }
-  Accept();
-  return absl::OkStatus();
-}
-
-void ShmGathering::Accept() {
-  while (true) {
-    Connection made;
-    made.socket = UniqueFd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!made.socket) return;
-    if (!IsOurUser(made.socket.get())) continue;
-    made.opening.from = -1;
-    connections_.push_back(std::move(made));
-    const auto is_stranger = [this](const Connection& each) { return !Connects(each); };
-    const auto strangers = std::count_if(connections_.begin(), connections_.end(), is_stranger);
-    if (static_cast<size_t>(strangers) <= kMostStrangers) continue;
-    connections_.erase(std::find_if(connections_.begin(), connections_.end(), is_stranger));
-  }
-}
-
-absl::StatusOr<ShmGathering::Next> ShmGathering::Take(Connection& connection) {
-  std::array<std::byte, 256> buffer;  // longer than any packet of ours
-  ReceiveResult got = ReceivePacket(connection.socket.get(), buffer);
-  if (got.kind == ReceiveResult::Kind::kNothing) return Next::kGoOn;
-  const std::span<const std::byte> packet(buffer.data(), got.bytes);
-  const bool closed = got.kind == ReceiveResult::Kind::kClosed;
-  switch (connection.awaits) {
-    case Connection::Awaits::kOpening:
-      return closed ? Next::kDrop : TakeOpening(connection, packet);
-    case Connection::Awaits::kProof: return TakeProof(connection, packet);  // closed: of 0 bytes
-    case Connection::Awaits::kChallenge:
-      if (closed) return TakeEnd(connection);
-      RZ_RETURN_IF_ERROR(TakeChallenge(connection, packet));
-      return Next::kGoOn;
-    case Connection::Awaits::kWelcome:
-      if (closed) return TakeEnd(connection);
-      RZ_RETURN_IF_ERROR(TakeWelcome(connection, packet, std::move(got.descriptors)));
-      return Next::kDone;
-  }
-  return Next::kDrop;
-}
-
-ShmGathering::Next ShmGathering::TakeOpening(Connection& connection,
-                                             std::span<const std::byte> packet) {
-  Opening& opening = connection.opening;
-  Challenge challenge;
-  if (!Read(packet, opening) || opening.magic != Opening::kMagic ||
-      opening.to != seat_.self.value || missing_.count(WorkerId(opening.from)) == 0 ||
-      opening.from <= seat_.self.value) {
-    return Next::kDrop;
-  }
-  Randomize(challenge.nonce);
-  connection.challenge = challenge.nonce;
-  connection.awaits = Connection::Awaits::kProof;
-  challenge.mac = ProofOf(Prover::kAccepts, seat_.secret, opening, challenge.nonce);
-  const SendResult sent = SendStruct(connection.socket.get(), challenge);
-  return sent == SendResult::kSent ? Next::kGoOn : Next::kDrop;
-}
-
-ShmGathering::Next ShmGathering::TakeProof(Connection& connection,
-                                           std::span<const std::byte> packet) {
-  Proof proof;
-  const Digest right =
-      ProofOf(Prover::kConnects, seat_.secret, connection.opening, connection.challenge);
-  // Another connection may have been faster: then this one is a second of the same worker.
-  const bool awaited = missing_.count(WorkerId(connection.opening.from)) != 0;
-  if (!awaited) return Next::kDrop;
-  if (!Read(packet, proof) || !SameDigest(proof.mac, right)) {
-    unproven_.insert(WorkerId(connection.opening.from));  // perhaps it comes yet
-    return Next::kDrop;
-  }
-  std::vector<int> descriptors;
-  for (const UniqueFd& file : shared_files_) descriptors.push_back(file.get());
-  const SendResult sent = SendStruct(connection.socket.get(), Welcome(), descriptors);
-  return sent == SendResult::kSent ? Next::kDone : Next::kDrop;
-}
-
-absl::Status ShmGathering::TakeChallenge(Connection& connection,
-                                         std::span<const std::byte> packet) {
-  Challenge challenge;
-  if (!Read(packet, challenge) ||
-      !SameDigest(challenge.mac,
-                  ProofOf(Prover::kAccepts, seat_.secret, connection.opening, challenge.nonce))) {
-    return absl::PermissionDeniedError(absl::StrCat(
-        "worker ", connection.opening.to, " on this host does not know this job's secret"));
-  }
-  connection.awaits = Connection::Awaits::kWelcome;
-  const Proof proof = {
-      ProofOf(Prover::kConnects, seat_.secret, connection.opening, challenge.nonce)};
-  SendStruct(connection.socket.get(), proof);
-  return absl::OkStatus();
-}
-
-absl::Status ShmGathering::TakeWelcome(Connection& connection, std::span<const std::byte> packet,
-                                       std::vector<UniqueFd> descriptors) {
-  const WorkerId peer(connection.opening.to);
-  const std::string who = absl::StrCat("worker ", peer.value, " on this host");
-  Welcome welcome;
-  if (!Read(packet, welcome) || welcome.magic != Welcome::kMagic) {
-    return absl::InternalError(who + " spoke out of turn");
-  }
-  if (descriptors.empty()) return absl::OkStatus();
-  return Annotate(MapShared(descriptors), who);
-}
-
-ShmGathering::Next ShmGathering::TakeEnd(const Connection& connection) {
-  if (!closed_.has_value()) closed_.emplace(PeerOf(connection), Deadline(kLastWordsLimit));
-  return Next::kDrop;
-}
-
-absl::Status ShmGathering::Missing() const {
-  const std::string who = absl::StrJoin(missing_, ", ", [](std::string* out, WorkerId worker) {
-    absl::StrAppend(out, worker.value);
-  });
-  std::string why =
-      absl::StrCat(missing_.size() == 1 ? "worker " : "workers ", who,
-                   " did not connect on this host within ", seat_.join_limit.count(), " ms");
-  for (const WorkerId worker : unproven_) {
-    if (missing_.count(worker) == 0) continue;
-    absl::StrAppend(&why, "; a process that called itself worker ", worker.value,
-                    " did not prove that it knows this job's secret");
-  }
-  return absl::DeadlineExceededError(why);
-}
 
 }  // namespace
 
