@@ -57,47 +57,33 @@ uint32_t Word(std::span<const uint8_t> file, size_t at) {
          file[at + 3];
 }
 
-class RandomSplit final : public Split {
- public:
-  RandomSplit(const SampleShape& shape, uint64_t seed, std::string_view name, int64_t size)
-      : shape_(shape),
-        key_(MixKeys({HashName("random samples"), seed, HashName(name)})),
-        size_(size) {
-    for (int64_t extent : shape_.input) elements_ *= extent;
+Split RandomSplit(const SampleShape& shape, uint64_t seed, std::string_view name, int64_t size) {
+  const uint64_t key = MixKeys({HashName("random samples"), seed, HashName(name)});
+  const auto bits = [key](int64_t sample, int64_t n) {  // the sample's n-th word of 32 bits
+    return PhiloxAt(key, static_cast<uint64_t>(sample), static_cast<uint64_t>(n / 4))[n % 4];
+  };
+  const auto classes = static_cast<uint64_t>(shape.classes);
+  const auto below = [=](int64_t sample, int64_t n) {
+    return static_cast<int64_t>(uint64_t{bits(sample, n)} * classes >> 32);
+  };
+  int64_t elements = 1;
+  for (int64_t extent : shape.input) elements *= extent;
+  if (shape.kind == SampleShape::Kind::kTokens) {
+    return {size, [=](int64_t index, Split::Place& to) {
+              for (int64_t i = 0; i < elements; ++i) {
+                *to.token_inputs++ = below(index, i);
+                *to.targets++ = below(index, i + 1);
+              }
+            }};
   }
-
-  int64_t size() const override { return size_; }
-
- private:
-  void ReadSample(int64_t index, float*& float_inputs, int64_t*& token_inputs,
-                  int64_t*& targets) const override {
-    if (shape_.kind == SampleShape::Kind::kTokens) {
-      for (int64_t i = 0; i < elements_; ++i) {
-        *token_inputs++ = Below(Bits(index, i), shape_.classes);
-        *targets++ = Below(Bits(index, i + 1), shape_.classes);
-      }
-      return;
-    }
-    constexpr float kSqrt12 = 3.46410161513775f;  // a uniform number on [0, 1) has variance 1/12
-    for (int64_t i = 0; i < elements_; ++i) {
-      *float_inputs++ = (UniformFloat(Bits(index, i)) - 0.5f) * kSqrt12;
-    }
-    *targets++ = Below(Bits(index, elements_), shape_.classes);
-  }
-
-  // The sample's n-th word of 32 bits.
-  uint32_t Bits(int64_t sample, int64_t n) const {
-    return PhiloxAt(key_, static_cast<uint64_t>(sample), static_cast<uint64_t>(n / 4))[n % 4];
-  }
-  int64_t Below(uint32_t bits, int64_t bound) const {
-    return static_cast<int64_t>(uint64_t{bits} * static_cast<uint64_t>(bound) >> 32);
-  }
-
-  SampleShape shape_;
-  uint64_t key_;
-  int64_t size_;
-  int64_t elements_ = 1;
-};
+  return {size, [=](int64_t index, Split::Place& to) {
+            constexpr float kSqrt12 = 3.46410161513775f;  // uniform on [0, 1): the variance is 1/12
+            for (int64_t i = 0; i < elements; ++i) {
+              *to.float_inputs++ = (UniformFloat(bits(index, i)) - 0.5f) * kSqrt12;
+            }
+            *to.targets++ = below(index, elements);
+          }};
+}
 
 absl::Status CheckPositive(const char* key, int64_t value) {
   constexpr int64_t kMost = int64_t{1} << 31;
@@ -125,9 +111,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenRandom(const DatasetOptions& option
     shape.classes = options.random_classes;
   }
   const int64_t samples = options.random_samples;
-  auto train = std::make_unique<RandomSplit>(shape, options.seed, "train", samples);
-  auto test = std::make_unique<RandomSplit>(shape, options.seed, "test", samples / 10);
-  return std::make_unique<Dataset>(std::move(shape), std::move(train), std::move(test));
+  return std::make_unique<Dataset>(shape, RandomSplit(shape, options.seed, "train", samples),
+                                   RandomSplit(shape, options.seed, "test", samples / 10));
 }
 
 struct ImageSet {
@@ -141,26 +126,18 @@ struct ImageSet {
 // tables[c][x]: what the pixel x of channel c becomes.
 using PixelTables = std::vector<std::array<float, 256>>;
 
-class ImageSplit final : public Split {
- public:
-  ImageSplit(ImageSet set, PixelTables tables) : set_(std::move(set)), tables_(std::move(tables)) {}
-
-  int64_t size() const override { return static_cast<int64_t>(set_.classes.size()); }
-
- private:
-  void ReadSample(int64_t index, float*& float_inputs, int64_t*& /*token_inputs*/,
-                  int64_t*& targets) const override {
-    const int64_t area = set_.height * set_.width;
-    const uint8_t* pixel = set_.pixels.data() + index * area * static_cast<int64_t>(tables_.size());
-    for (const auto& table : tables_) {
-      for (int64_t i = 0; i < area; ++i) *float_inputs++ = table[*pixel++];
-    }
-    *targets++ = set_.classes[index];
-  }
-
-  const ImageSet set_;
-  const PixelTables tables_;
-};
+Split ImageSplit(ImageSet images, PixelTables pixel_tables) {
+  const auto size = static_cast<int64_t>(images.classes.size());
+  return {size, [set = std::move(images), tables = std::move(pixel_tables)](int64_t index,
+                                                                            Split::Place& to) {
+            const int64_t area = set.height * set.width;
+            const uint8_t* pixel = set.pixels.data() + index * area * set.channels;
+            for (const auto& table : tables) {
+              for (int64_t i = 0; i < area; ++i) *to.float_inputs++ = table[*pixel++];
+            }
+            *to.targets++ = set.classes[index];
+          }};
+}
 
 absl::StatusOr<PixelTables> MakePixelTables(const ImageSet& train) {
   const int64_t area = train.height * train.width, channels = train.channels;
@@ -207,9 +184,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> MakeDataset(ImageSet train, ImageSet te
   }
   RZ_ASSIGN_OR_RETURN(PixelTables tables, MakePixelTables(train));
   SampleShape shape = {.input = {train.channels, train.height, train.width}, .classes = classes};
-  auto train_split = std::make_unique<ImageSplit>(std::move(train), tables);
-  auto test_split = std::make_unique<ImageSplit>(std::move(test), std::move(tables));
-  return std::make_unique<Dataset>(std::move(shape), std::move(train_split), std::move(test_split));
+  return std::make_unique<Dataset>(std::move(shape), ImageSplit(std::move(train), tables),
+                                   ImageSplit(std::move(test), tables));
 }
 
 // The path folder/name or, if there is no such file, folder/name.gz.
@@ -315,29 +291,17 @@ absl::Status AppendBatch(const std::string& folder, const std::string& name, Ima
   return absl::OkStatus();
 }
 
-class TextSplit final : public Split {
- public:
-  TextSplit(std::vector<uint8_t> bytes, int64_t sequence)
-      : bytes_(std::move(bytes)), sequence_(sequence) {}
-
+Split TextSplit(std::vector<uint8_t> text, int64_t sequence) {
   // Each sample needs one byte more, for its last target.
-  int64_t size() const override {
-    return bytes_.empty() ? 0 : static_cast<int64_t>(bytes_.size() - 1) / sequence_;
-  }
-
- private:
-  void ReadSample(int64_t index, float*& /*float_inputs*/, int64_t*& token_inputs,
-                  int64_t*& targets) const override {
-    const uint8_t* byte = bytes_.data() + index * sequence_;
-    for (int64_t i = 0; i < sequence_; ++i) {
-      *token_inputs++ = byte[i];
-      *targets++ = byte[i + 1];
-    }
-  }
-
-  const std::vector<uint8_t> bytes_;
-  const int64_t sequence_;
-};
+  const int64_t size = text.empty() ? 0 : static_cast<int64_t>(text.size() - 1) / sequence;
+  return {size, [bytes = std::move(text), sequence](int64_t index, Split::Place& to) {
+            const uint8_t* byte = bytes.data() + index * sequence;
+            for (int64_t i = 0; i < sequence; ++i) {
+              *to.token_inputs++ = byte[i];
+              *to.targets++ = byte[i + 1];
+            }
+          }};
+}
 
 constexpr std::string_view kMagic = "EC02Compressed Data File";
 constexpr size_t kHeader = 92;
@@ -418,9 +382,10 @@ bool Decompress(std::span<const uint8_t> packed, size_t limit, std::vector<uint8
 
 void Split::Read(std::span<const int64_t> indices, float* float_inputs, int64_t* token_inputs,
                  int64_t* targets) const {
+  Place to = {float_inputs, token_inputs, targets};
   for (const int64_t index : indices) {
-    RZ_CHECK(index >= 0 && index < size(), absl::StrCat("sample ", index, " of ", size()));
-    ReadSample(index, float_inputs, token_inputs, targets);
+    RZ_CHECK(index >= 0 && index < size_, absl::StrCat("sample ", index, " of ", size_));
+    read_(index, to);
   }
 }
 
@@ -536,10 +501,10 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenText(const std::string& path, int64
   }
   const size_t total = bytes.size();
   const auto held_out = bytes.end() - static_cast<ptrdiff_t>(total / 10);
-  auto test = std::make_unique<TextSplit>(std::vector(held_out, bytes.end()), sequence);
+  Split test = TextSplit(std::vector(held_out, bytes.end()), sequence);
   bytes.erase(held_out, bytes.end());
-  auto train = std::make_unique<TextSplit>(std::move(bytes), sequence);
-  if (train->size() < 1 || test->size() < 1) {
+  Split train = TextSplit(std::move(bytes), sequence);
+  if (train.size() < 1 || test.size() < 1) {
     return InvalidArgument(path, ": ", total,
                            " bytes, of which a tenth is held out, are too few for one "
                            "sample of model.seq = ",

@@ -6,6 +6,7 @@
 #define RINGZERO_INTEGRATIONS_DATA_DATASET_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -26,30 +27,37 @@ struct SampleShape {
 // Thread-safe.
 class Split {
  public:
-  virtual ~Split() = default;
-  virtual int64_t size() const = 0;  // samples
+  // Where the next sample goes.
+  struct Place {
+    float* float_inputs;
+    int64_t* token_inputs;
+    int64_t* targets;
+  };
+  // `read` writes one sample, and moves each pointer behind what it has written.
+  Split(int64_t size, std::function<void(int64_t index, Place& to)> read)
+      : size_(size), read_(std::move(read)) {}
+  int64_t size() const { return size_; }  // samples
   // Writes samples one after the other: images to float_inputs, tokens to token_inputs; targets:
   // one class, or one token per position.
   void Read(std::span<const int64_t> indices, float* float_inputs, int64_t* token_inputs,
             int64_t* targets) const;
 
  private:
-  // Moves each pointer behind what is written.
-  virtual void ReadSample(int64_t index, float*& float_inputs, int64_t*& token_inputs,
-                          int64_t*& targets) const = 0;
+  int64_t size_;
+  std::function<void(int64_t index, Place& to)> read_;
 };
 
 class Dataset {
  public:
-  Dataset(SampleShape shape, std::unique_ptr<const Split> train, std::unique_ptr<const Split> test)
+  Dataset(SampleShape shape, Split train, Split test)
       : shape_(std::move(shape)), train_(std::move(train)), test_(std::move(test)) {}
   const SampleShape& shape() const { return shape_; }
-  const Split& train() const { return *train_; }
-  const Split& test() const { return *test_; }  // held out; may be empty (size 0)
+  const Split& train() const { return train_; }
+  const Split& test() const { return test_; }  // held out; may be empty (size 0)
 
  private:
   SampleShape shape_;
-  std::unique_ptr<const Split> train_, test_;
+  Split train_, test_;
 };
 
 struct DatasetOptions {
