@@ -3,27 +3,24 @@
 
 #include <atomic>
 #include <cerrno>
-#include <condition_variable>
 #include <cstdint>
 #include <cstring>
 #include <deque>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <thread>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/files.h"
-#include "base/mutex.h"
 #include "base/status.h"
 #include "base/system_names.h"
 #include "integrations/checkpoint/checkpoint.h"
 #include "p2p/checksummed_transport.h"
 #include "sharding/memory/block_table.h"
+#include "zero/worker_pool.h"
 
 namespace ringzero {
 namespace {
@@ -59,18 +56,17 @@ void AddState(const SavedPart& part, const StageLayout& layout, const OptimizerO
   for (const StateSpec& spec : StateLayout::Make(optimizer, layout).specs) {
     const ParameterSpec& parameter = layout.parameters[spec.parameter];
     const StageOptimizer::ParameterState& state = part.optimizer->state(spec.parameter);
-    TensorSource source{
-        .spec = {.name = absl::StrCat(parameter.name, ".", spec.name), .shape = parameter.shape},
-        .strides = parameter.strides};
+    const std::string name = absl::StrCat(parameter.name, ".", spec.name);
     if (spec.kind == StateSpec::Kind::kStep) {
-      source = {.spec = {.name = source.spec.name, .type = TensorType::kI64}};
-      source.values =
-          reinterpret_cast<const std::byte*>(&tensors.steps.emplace_back(state.updates));
-    } else {
-      const bool first = spec.kind == StateSpec::Kind::kFirst;
-      source.values = std::as_bytes(first ? state.first : state.second).data();
+      const int64_t* const step = &tensors.steps.emplace_back(state.updates);
+      file.push_back({.spec = {.name = name, .type = TensorType::kI64},
+                      .values = reinterpret_cast<const std::byte*>(step)});
+      continue;
     }
-    file.push_back(std::move(source));
+    const bool first = spec.kind == StateSpec::Kind::kFirst;
+    file.push_back({.spec = {.name = name, .shape = parameter.shape},
+                    .values = std::as_bytes(first ? state.first : state.second).data(),
+                    .strides = parameter.strides});
   }
 }
 
@@ -103,51 +99,28 @@ PartTensors TensorsOf(const SavedPart& part, const StageLayout& layout,
 class CheckpointSaver final : public Saver {
  public:
   CheckpointSaver(CheckpointSaverOptions options, std::unique_ptr<TensorFileWriter> writer)
-      : options_(std::move(options)), writer_(std::move(writer)), thread_([this] { Run(); }) {}
-
-  ~CheckpointSaver() override {
-    {
-      const MutexLock lock(mutex_);
-      stop_ = true;
-    }
-    changed_.notify_one();
-    thread_.join();
+      : options_(std::move(options)), writer_(std::move(writer)) {
+    pool_.Add([] { NameThread("ringzero saver"); });
   }
 
+  ~CheckpointSaver() override { stop_ = true; }
+
   void Save(const SavedPart& part, std::span<std::byte> receipt, Done done) override {
-    Later([this, part, receipt] { SavePart(part, receipt); }, std::move(done));
+    pool_.Add([=, this] {
+      SavePart(part, receipt);
+      if (!stop_) done();
+    });
   }
 
   void Commit(Version v, const SavedScalars& scalars,
               const std::vector<std::span<const std::byte>>& receipts, Done done) override {
-    Later([this, v, scalars, receipts] { EndVersion(v, scalars, receipts); }, std::move(done));
+    pool_.Add([=, this] {
+      EndVersion(v, scalars, receipts);
+      if (!stop_) done();
+    });
   }
 
  private:
-  void Later(std::function<void()> work, Done done) {
-    const MutexLock lock(mutex_);
-    queue_.push_back({std::move(work), std::move(done)});
-    changed_.notify_one();
-  }
-
-  void Run() {
-    NameThread("ringzero saver");
-    while (true) {
-      std::pair<std::function<void()>, Done> next;
-      {
-        const MutexLock lock(mutex_);
-        changed_.wait(mutex_, [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-          return stop_ || !queue_.empty();
-        });
-        if (stop_) return;
-        next = std::move(queue_.front());
-        queue_.pop_front();
-      }
-      next.first();
-      if (!stop_) next.second();
-    }
-  }
-
   void Reach() const {
     if (options_.moment) options_.moment();
   }
@@ -236,11 +209,8 @@ class CheckpointSaver final : public Saver {
 
   const CheckpointSaverOptions options_;
   const std::unique_ptr<TensorFileWriter> writer_;
-  Mutex mutex_;
-  std::condition_variable_any changed_;
-  std::deque<std::pair<std::function<void()>, Done>> queue_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> stop_ = false;
-  std::thread thread_;
+  WorkerPool pool_;  // last: its thread uses all of the above
 };
 
 }  // namespace
