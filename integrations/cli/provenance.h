@@ -2,10 +2,8 @@
 // what an earlier run with --metrics has left of itself, for `train --again FOLDER`.
 //
 //   OrderedJson provenance = BeginProvenance(line, config, "torchrun");   // when the run begins
-//   for (const WorkerReport& report : reports) AddPlace(report.place, report.worker, provenance);
-//   RZ_ASSIGN_OR_RETURN(RunRecord before, ReadRunRecord("run"));
-//   … the run, with the configuration and the --init of the run before …
-//   CompareRuns(before, provenance, digest).text;   // "same result as that of run: …"
+//   AddPlace(report.place, report.worker, provenance);                    // for each report
+//   CompareRuns(*ReadRunRecord("run"), provenance, digest).text;          // "same result as …"
 //
 // A folder holds config.json (every value, as `ringzero config` prints it), provenance.json and,
 // of a run that has ended, summary.json.

@@ -1,10 +1,5 @@
-// What this process may use of its host, and what it has used: threads, memory, processor time.
-//
-//   SleepWhereCrowded({.workers = 4, .threads = 2}, line, /*speaks=*/true);
-//   const FitBudget free = FindHostMemory("/");
-//   PssWatch watch;  …  watch.peak_mib();
-//
-// Every function reads anew at each call. `root`: where proc and sys lie, for tests.
+// What this process may use of its host, and what it has used: threads and memory. Every function
+// reads anew at each call. `root`: where proc and sys lie, for tests.
 #ifndef RINGZERO_INTEGRATIONS_CLI_RESOURCES_H_
 #define RINGZERO_INTEGRATIONS_CLI_RESOURCES_H_
 

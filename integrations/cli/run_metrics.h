@@ -2,13 +2,10 @@
 // iteration, in the folder of --metrics and wherever the configuration's tensorboard and
 // csv_monitor want them (at worker 0); and at the end a summary. Each class: one thread.
 //
-//   ProgressMeter meter({config, plan});
-//   if (auto line = meter.Line(result, so_far, waits)) emit("progress", *line);   // in worker 0
-//   ProgressScreen screen;                                             // where the terminal is
-//   screen.Progress(line);   screen.Note(line);
-//   RZ_ASSIGN_OR_RETURN(auto metrics, RunMetrics::Create({config, plan}, "run", so_far));
-//   RZ_RETURN_IF_ERROR(metrics->Write(result, lr));      // every iteration
-//   const Summary summary = Summarize(info, reports);    // where the workers' reports meet
+//   if (auto line = meter.Line(result, so_far, waits)) …              // in worker 0
+//   RZ_RETURN_IF_ERROR(metrics->Write(result, lr));                   // there, every iteration
+//   screen.Progress(*line);                                           // where the terminal is
+//   const Summary summary = Summarize(info, reports);                 // and the reports meet
 //
 // docs/sight.md says when a line comes and what is in the folder. The folder also has what makes
 // the run again (provenance.h).

@@ -1,9 +1,5 @@
-// One worker of a training run: the ordinary loop over a RingModel, and its report at the end.
-//
-//   TrainTask task{.input = input, .run = planned, …};
-//   RZ_ASSIGN_OR_RETURN(WorkerReport report, TrainWorker(std::move(task)));
-//
-// The calling thread is the worker's computing thread, with torch prepared (PrepareTorch).
+// TrainWorker: one worker of a training run: the ordinary loop over a RingModel, and its report at
+// the end. The calling thread is the worker's computing thread, with torch prepared (PrepareTorch).
 #ifndef RINGZERO_INTEGRATIONS_CLI_TRAIN_WORKER_H_
 #define RINGZERO_INTEGRATIONS_CLI_TRAIN_WORKER_H_
 

@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -255,7 +256,7 @@ absl::StatusOr<std::unique_ptr<SafetensorsReader>> SafetensorsReader::Open(
   // Only the head is read here. The kernel would read values ahead, also where a commit opens
   // files that were written past the page cache.
   (void)madvise(memory, size, MADV_RANDOM);
-  RZ_RETURN_IF_ERROR(reader->Parse());
+  RZ_RETURN_IF_ERROR(Annotate(reader->Parse(), path));
   (void)madvise(memory, size, MADV_NORMAL);
   return reader;
 }
@@ -264,19 +265,15 @@ absl::Status SafetensorsReader::Parse() {
   uint64_t header_bytes;
   std::memcpy(&header_bytes, file_.data(), 8);
   if (header_bytes > kMostHeaderBytes) {
-    return InvalidArgument(path_, ": its header would have ", header_bytes, " bytes: the most is ",
+    return InvalidArgument("its header would have ", header_bytes, " bytes: the most is ",
                            kMostHeaderBytes, " (is it a safetensors file?)");
   }
   if (header_bytes > file_.size() - 8) {
-    return InvalidArgument(path_, ": truncated: a header of ", header_bytes, " bytes in a file of ",
+    return InvalidArgument("truncated: a header of ", header_bytes, " bytes in a file of ",
                            file_.size());
   }
   values_ = file_.subspan(8 + header_bytes);
   const std::string_view text(reinterpret_cast<const char*>(file_.data()) + 8, header_bytes);
-  return Annotate(ParseHeader(text), path_);
-}
-
-absl::Status SafetensorsReader::ParseHeader(std::string_view text) {
   RZ_ASSIGN_OR_RETURN(const Json json, ParseJson(text));
   for (const auto& [name, value] : json.items()) {
     if (name == "__metadata__") {

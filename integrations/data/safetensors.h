@@ -20,7 +20,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -116,8 +115,7 @@ class SafetensorsReader {
 
  private:
   SafetensorsReader(std::string path, std::span<const std::byte> file);
-  absl::Status Parse();
-  absl::Status ParseHeader(std::string_view text);  // errors name the tensor, not the file
+  absl::Status Parse();  // errors name the tensor, not the file
   absl::StatusOr<const Entry*> FindAs(const std::string& name, const std::vector<int64_t>& shape,
                                       size_t values) const;
 

@@ -26,7 +26,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kShownIterations = 2;
+constexpr int kShownIterations = 2;  // of a schedule
 
 // The member `key`, which must be of the kind that `is` tells.
 absl::StatusOr<Json> Member(const Json& json, const char* key, bool (Json::*is)() const noexcept,
@@ -100,8 +100,7 @@ constexpr double kWidth = 960, kLeft = 84, kRight = 16;  // as the grid's
 constexpr double kPanel = 190, kPlot = 110;              // heights
 constexpr int kBins = 240;
 constexpr double kColumn = (kWidth - kLeft - kRight) / kBins;
-constexpr int kFigureIterations = 2;  // that the grid and the panels show
-constexpr int kSimulated = 6;         // iterations; the shown ones begin after kBefore
+constexpr int kSimulated = 6;  // iterations; the shown ones begin after kBefore
 constexpr int kBefore = 3;
 constexpr std::array<const char*, 10> kColours = {"#2f6fb2", "#e08a2e", "#3a9a5f", "#c0504d",
                                                   "#8064a2", "#4bacc6", "#9c8a3c", "#d77fb3",
@@ -141,8 +140,7 @@ Window WindowOf(const Simulation& run) {
     const bool first = computed.worker == 0 && op.kind == OpKind::kForward && op.stage.value == 0 &&
                        op.lap.value == 0;
     if (first && op.iteration.value == kBefore) window.begin = computed.start_tick;
-    if (first && op.iteration.value == kBefore + kFigureIterations)
-      window.end = computed.start_tick;
+    if (first && op.iteration.value == kBefore + kShownIterations) window.end = computed.start_tick;
   }
   window.end = std::max(window.end, window.begin + 1);
   return window;
@@ -331,7 +329,7 @@ absl::StatusOr<std::string> PlanFigure(const Plan& plan, const SimulationOptions
   RZ_ASSIGN_OR_RETURN(const Panel traffic, Traffic(simulated, speed, window));
   const Panel activations{.title = "activations of all workers together, in micro-batches",
                           .series = {Activations(simulated, run, window)}};
-  std::string body = RenderSvg(plan, std::min(kFigureIterations, plan.iterations));
+  std::string body = RenderSvg(plan, std::min(kShownIterations, plan.iterations));
   double y = HeightOf(body);
   for (const Panel& panel : {traffic, activations}) {
     body += Draw(panel, y);
