@@ -27,6 +27,10 @@
 #include "zero/config/json_value.h"
 
 namespace ringzero {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CheckpointState, rule, predict, optimizer, precision, workers,
+                                   stages, micro_batches, train_batch, data, made_by, plan)
+
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -173,18 +177,8 @@ absl::StatusOr<CheckpointState> ParseCheckpointState(const std::string& text) {
                              json[name].dump());
     }
   }
+  json.get_to(state);
   state.version = Version(json["version"].get<int>());
-  state.rule = json["rule"];
-  state.predict = json["predict"];
-  state.optimizer = json["optimizer"];
-  state.precision = json["precision"];
-  state.workers = json["workers"];
-  state.stages = json["stages"];
-  state.micro_batches = json["micro_batches"];
-  state.train_batch = json["train_batch"];
-  state.data = json["data"];
-  state.made_by = json["made_by"];
-  state.plan = json["plan"];
   if (!absl::SimpleAtoi(json["seed"].get<std::string>(), &state.seed) ||
       !absl::SimpleAtod(json["norm"].get<std::string>(), &state.norm)) {
     return InvalidArgument("\"seed\" and \"norm\": wanted numbers");
