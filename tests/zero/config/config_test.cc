@@ -416,7 +416,7 @@ TEST(Config, MessagesForBadInput) {
   record(base, {"cyclic.rule=dp", "cyclic.predict=true"});
   record(base, {"cyclic.rule=dp", "cyclic.warmup_updates=3"});
   record(base, {"cyclic.rule=cdp_v1", "cyclic.predict=1"});
-  record(base, {"cyclic.rule=cdp_v1", "cyclic.predict={\"factor\": 2}"});
+  record(base, {"cyclic.rule=cdp_v1", "cyclic.predict={\"factor\": 2.5}"});
   record(base, {"optimizer.params.momentum=0", "cyclic.predict=true"});
   record(base, {"cyclic.sum_windows=iteration"});
   record(base, {"cyclic.sum_windows=balanced"});
