@@ -115,7 +115,8 @@ class Mailbox : public Transport {
   using PostedBlock = std::optional<std::span<std::byte>>;
   // A message from block to block has come, or is announced. The block posted for it: the wire
   // moves the payload there and calls OnMoved. Nothing: Wire::Move comes later, or the transport
-  // has ended; the wire keeps the payload until then, unless it passes. Internal: what cannot be.
+  // has ended; the wire keeps the payload until then, unless it passes. Internal: what cannot
+  // be true.
   absl::StatusOr<PostedBlock> OnBlock(WorkerId from, BlockMessage message);
   // As OnBlock, for wires that keep a channel's order: numbers the message, and moves it. Or a word.
   absl::Status OnNextBlock(WorkerId from, BlockMessage message);

@@ -132,7 +132,7 @@ BAD = (
     ("zero/a.cc", "#include <nccl.h>"),
     ("zero/optimizer/cuda/cuda_kernels.h", "#include <cuda_runtime_api.h>"),
     ("zero/optimizer/kernels.h", "#include <hwy/highway.h>"),
-    ("p2p/nccl/nccl_lane.h", "#include <nccl.h>"),
+    ("p2p/nccl/nccl_transport.h", "#include <nccl.h>"),
     ("p2p/nccl/lane.cc", "#include <nccl.h>"),
     ("offload/a.cc", "#include <liburing.h>"),
     ("p2p/a.cc", "#include <openssl/evp.h>"),

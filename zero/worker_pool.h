@@ -1,7 +1,7 @@
 // WorkerPool: one thread that adds first and updates after, a block at a time.
 //
 //   WorkerPool pool;
-//   pool.Add([] { … });                       // short work: gradient adds, folds; in order
+//   pool.Add([] { … });                       // gradient adds, folds, a saver's files; in order
 //   pool.Update([step = 0]() mutable { …; return ++step < 10; });   // one block a call; true: more
 //
 // An update yields to adds between blocks (about 256 KiB). The destructor drops what has not begun.

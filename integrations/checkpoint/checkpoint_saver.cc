@@ -106,21 +106,22 @@ class CheckpointSaver final : public Saver {
   ~CheckpointSaver() override { stop_ = true; }
 
   void Save(const SavedPart& part, std::span<std::byte> receipt, Done done) override {
-    pool_.Add([=, this] {
-      SavePart(part, receipt);
-      if (!stop_) done();
-    });
+    Later([=, this] { SavePart(part, receipt); }, std::move(done));
   }
 
   void Commit(Version v, const SavedScalars& scalars,
               const std::vector<std::span<const std::byte>>& receipts, Done done) override {
-    pool_.Add([=, this] {
-      EndVersion(v, scalars, receipts);
+    Later([=, this] { EndVersion(v, scalars, receipts); }, std::move(done));
+  }
+
+ private:
+  void Later(std::function<void()> work, Done done) {
+    pool_.Add([this, work = std::move(work), done = std::move(done)] {
+      if (!stop_) work();
       if (!stop_) done();
     });
   }
 
- private:
   void Reach() const {
     if (options_.moment) options_.moment();
   }

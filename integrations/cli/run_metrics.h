@@ -111,7 +111,7 @@ class NonfiniteWatch {
 
 class RunMetrics {
  public:
-  // `folder`: of MakeMetricsFolder; empty: none. `so_far` has the parameters and the forecast. Null
+  // `folder`: was made and checked before the run; empty: none. `so_far` has the parameters and the forecast. Null
   // where neither the folder nor the configuration wants any metrics.
   static absl::StatusOr<std::unique_ptr<RunMetrics>> Create(const RunFacts& facts,
                                                             const std::string& folder,
@@ -145,12 +145,12 @@ struct SummaryInfo {
   int iterations = 0;  // that were done
   int planned_iterations = 0;
   Rule rule = Rule::kDp;
-  std::string rule_text;  // DescribeRule
+  std::string rule_text;  // why this rule, and what it costs
   RunLength length;
   bool interrupted = false;  // no bytes are told then: bytes are of whole runs
   const NotWritten& not_written;
   double seconds = 0;       // of the run, start-up included
-  OrderedJson certificate;  // RunFitJson, or null
+  OrderedJson certificate;  // bytes by place and category, or null
   OrderedJson provenance;
   OrderedJson again;  // Comparison::json, or null
 };

@@ -24,7 +24,7 @@ struct SampleShape {
   int64_t classes = 0;         // classes, or the size of the vocabulary
 };
 
-// Thread-safe.
+// Thread-safe. Moved, not copied: it holds all samples.
 class Split {
  public:
   // Where the next sample goes.
@@ -33,9 +33,11 @@ class Split {
     int64_t* token_inputs;
     int64_t* targets;
   };
-  // `read` writes one sample, and moves each pointer behind what it has written.
+  // `read` writes one sample, and moves each pointer behind what it has written. Several threads may
+  // call it at once.
   Split(int64_t size, std::function<void(int64_t index, Place& to)> read)
       : size_(size), read_(std::move(read)) {}
+  Split(Split&&) = default;
   int64_t size() const { return size_; }  // samples
   // Writes samples one after the other: images to float_inputs, tokens to token_inputs; targets:
   // one class, or one token per position.

@@ -8,7 +8,7 @@
 //   // "ringzero: access to a released parameter of stage 3 (block2): block2.weight. …"
 //
 // Parameter objects stay the same for ever; only their storages move (StorageImpl's
-// set_data_ptr_noswap), so tensors that autograd saved move with them. Used by one thread.
+// set_data_ptr_noswap), so tensors that autograd saved move with them. Each is used by one thread.
 #ifndef RINGZERO_INTEGRATIONS_TORCH_PARAMETER_MEMORY_H_
 #define RINGZERO_INTEGRATIONS_TORCH_PARAMETER_MEMORY_H_
 

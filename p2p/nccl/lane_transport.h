@@ -115,6 +115,7 @@ inline std::string ToText(const LaneWord& word) {
 
 inline bool IsLaneWord(std::string_view text) { return text.starts_with(kLaneWordMark); }
 
+// Whatever came in: Internal if it means nothing.
 inline absl::StatusOr<LaneWord> ParseLaneWord(std::string_view text) {
   if (text.size() != kLaneWordMark.size() + sizeof(LaneWord)) {
     return Internal("a lane's word has ", text.size(), " bytes");

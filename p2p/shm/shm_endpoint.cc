@@ -186,7 +186,7 @@ class ShmGathering {
                          " on this host closed its connection as it began");
     }
     if (deadline_.over()) return Missing();
-    // A look at a time: the rendezvous tells who died before it came here.
+    // Wakes every 100 ms: only the rendezvous tells who died before it came here.
     const int look = static_cast<int>(deadline_.Look().count());
     if (poll(files.data(), files.size(), look) <= 0) return absl::OkStatus();
     size_t i = 0;

@@ -35,9 +35,9 @@ absl::Status Verify(const Plan& plan, std::vector<Program> programs);
 //
 // Each block holds a symbol: θ_3 of stage 2, the sum of the gradients of micro-batches 8 to 11, the
 // fold of five micro-batches' metrics. Operations run one after the other, in an order that the
-// hazards on blocks allow (link.h); each must find what the definitions say, and leaves what it
-// makes (definitions.h). Any other order that the hazards allow means the same, so one run stands for
-// all timings.
+// hazards on blocks allow (link.h); each must find what the definitions say (definitions.h), and leaves
+// what it makes. Any other order that the hazards allow means the same, so one run stands for all
+// timings. No code is shared with what writes programs.
 //
 // FailedPrecondition, naming worker, line and operation, unless
 // - every operation has the fields and operands of its kind, and is listed once;

@@ -83,9 +83,8 @@ class Linker {
   Linker(const Plan& plan, WorkerId self) : plan_(plan), self_(self) {}
   Linker(const Linker&) = delete;
   absl::StatusOr<std::vector<LinkedOp>> Append(std::span<const Instruction> ops);
-  const std::vector<MemoryBlock>& blocks() const {
-    return blocks_.blocks();
-  }  // appended, by number
+  // Of what was appended, by number.
+  const std::vector<MemoryBlock>& blocks() const { return blocks_.blocks(); }
 
  private:
   absl::Status Resolve(LinkedOp& linked);

@@ -119,10 +119,11 @@ MemoryBlock Operands::BegunSum(StageId j) {
 }
 
 MemoryBlock Operands::ReceivedSum(const Op& receive) {
-  const bool finished = receive.channel == Channel::kFinished;
-  return sums_[receive.stage.value] =
-             finished ? MemoryBlock{.kind = BlockKind::kFinished, .stage = receive.stage}
-                      : Slot(receive.channel, receive.peer);
+  MemoryBlock& sum = sums_[receive.stage.value];
+  sum = receive.channel == Channel::kFinished
+            ? MemoryBlock{.kind = BlockKind::kFinished, .stage = receive.stage}
+            : Slot(receive.channel, receive.peer);
+  return sum;
 }
 
 MemoryBlock Operands::Losses(Copy copy) const {

@@ -98,6 +98,8 @@ class Updates {
           OwnedStages& owned)
       : executor_(executor), blocks_(blocks), sums_(sums), norms_(norms), owned_(owned) {}
 
+  // Begins an update, whose sum is complete and whose norm is known; or the copy of what a
+  // collection shows.
   void Start(int64_t op);
   void StartKeep(int64_t op);
   void StartSave(int64_t op);
