@@ -5,6 +5,7 @@ import json
 import math
 import os
 import platform
+import re
 import shlex
 import signal
 import statistics
@@ -178,6 +179,12 @@ def read_json(*path: str) -> dict:
         return json.load(file)
 
 
+def read_config(path: str) -> dict:
+    """A configuration's file, whose comments are // to the end of a line."""
+    with open(path, encoding="utf-8") as file:
+        return json.loads(re.sub(r"//.*", "", file.read()))
+
+
 def write_json(value: object, *path: str) -> None:
     write_page([json.dumps(value, indent=1)], *path)
 
@@ -204,6 +211,13 @@ def train(options: Options, settings: dict[str, object], words: Sequence[str] = 
         run([options.program, "train", config or options.config, "--summary", summary.name, *words,
              *set_words(settings)])
         return read_json(summary.name)
+
+
+def dump_initial(options: Options, config: str, seed: int, path: str) -> None:
+    """The parameters with which the run of a configuration's file begins: those behind one update
+    that changes nothing."""
+    once = {"seed": seed, "iterations": 1, "evaluation.every": 0, "optimizer.params.lr": 0}
+    train(options, once, ["--dump-parameters", path], config)
 
 
 def train_traced(options: Options,

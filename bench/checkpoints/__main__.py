@@ -57,8 +57,10 @@ class _Bench:
         step = self._ring({}).report.step_mean
         with tempfile.TemporaryDirectory(dir=folder) as run:
             self._ring(_RING_SAVES, run)
-            one = os.path.join(run, f"iteration-{_EVERY:06}")
-            self.bytes = sum(entry.stat().st_size for entry in os.scandir(one))
+            files = list(os.scandir(os.path.join(run, f"iteration-{_EVERY:06}")))
+            self.bytes, self.stale = (
+                sum(file.stat().st_size for file in files if file.name.startswith(kind))
+                for kind in ("", "stale-"))
         self.needed = self.bytes / self._case.workers / step  # of each worker, by second
         self._saves = {"": {}, "saving": _RING_SAVES,
                        "slow disk": {**_RING_SAVES, "bandwidth": _SPARE * self.needed / 1e9}}
@@ -137,7 +139,8 @@ def _bench(options: Options, command: str) -> list[str]:
             f"{about['torch']}, DeepSpeed {about['deepspeed']}: GPT {_SHAPE.layers} × {_SHAPE.dim}, "
             f"micro-batches of {options.micro_batch} × {_SHAPE.sequence} tokens, 4 workers, AdamW, "
             f"a save every {_EVERY} iterations. RingZero has `cdp_v2` and saves "
-            f"{bench.bytes / 1e6:.1f} MB, of which a fourth are versions that the peers do not have. "
+            f"{bench.bytes / 1e6:.1f} MB, of which {bench.stale / 1e6:.1f} MB are older versions, "
+            "which the peers do not have. "
             f"The slow disk gives each worker {_SPARE:g} times the {bench.needed / 1e6:.0f} MB/s "
             "that its part of a save needs to be written within a step.", "",
             "All take turns. The step is the mean of a run; its median over rounds is shown, and "

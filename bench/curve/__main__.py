@@ -4,14 +4,13 @@
 Plain PyTorch (plain.py) has the same initial parameters, batches and learning rates. The times are
 not looked at.
 """
-import json
 import os
-import re
 import tempfile
 from dataclasses import dataclass
 
 import charts
-from ring_run import Options, bench_parser, main, say, table, train, train_with_metrics
+from ring_run import (Options, bench_parser, dump_initial, main, read_config, say, table,
+                      train_with_metrics)
 
 EXAMPLE = os.path.join(os.path.dirname(__file__), "..", "..", "examples", "gpt_text.json")
 EARLY = 200  # the iteration of the first figure
@@ -38,13 +37,6 @@ def _ring(options: Options, settings: dict[str, object]) -> tuple[Curve, list[fl
     return Curve(losses, held_out), rates
 
 
-def dump_initial(options: Options, config: str, seed: int, path: str) -> None:
-    """The parameters with which the run of a configuration's file begins: after one update by
-    nothing."""
-    once = {"seed": seed, "iterations": 1, "evaluation.every": 0, "optimizer.params.lr": 0}
-    train(options, once, ["--dump-parameters", path], config)
-
-
 def _plain(options: Options, config: dict, seed: int, rates: list[float]) -> Curve:
     from curve import plain  # loads PyTorch
 
@@ -55,8 +47,7 @@ def _plain(options: Options, config: dict, seed: int, rates: list[float]) -> Cur
 
 
 def _bench(options: Options, command: str) -> list[str]:
-    with open(EXAMPLE, encoding="utf-8") as file:
-        config = json.loads(re.sub(r"//.*", "", file.read()))
+    config = read_config(EXAMPLE)
     last = config["iterations"]
     curves: dict[str, list[Curve]] = {f"`{config['cyclic']['rule']}`, the example's rule": [],
                                       "`dp`": [], "plain PyTorch": []}

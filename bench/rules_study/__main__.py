@@ -9,7 +9,6 @@ import itertools
 import json
 import math
 import os
-import re
 import statistics
 import tempfile
 import time
@@ -17,23 +16,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import charts
-from curve.__main__ import dump_initial
-from ring_run import (Options, bench_parser, interval, main, positive, say, table, train,
-                      train_with_metrics, write_page)
+from ring_run import (Options, bench_parser, dump_initial, interval, main, positive, read_config,
+                      say, table, train, train_with_metrics, write_page)
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _ROOT = os.path.normpath(os.path.join(_HERE, "..", ".."))
 _WORKERS = 4
 _WARMUP = 300  # updates, which these configurations have by default
+_FACTORS = (0.5, 0.8, 1.2, 1.5)  # of predictions, besides 1
 VARIANTS: dict[str, dict[str, object]] = {
     "plain": {"cyclic.warmup_updates": 0, "cyclic.predict": False},
     "warm-up": {"cyclic.warmup_updates": _WARMUP, "cyclic.predict": False},
     "prediction": {"cyclic.warmup_updates": 0, "cyclic.predict": True},
     "both": {"cyclic.warmup_updates": _WARMUP, "cyclic.predict": True},
-    "both, factor 0.5": {"cyclic.warmup_updates": _WARMUP, "cyclic.predict.factor": 0.5},
-    "both, factor 0.8": {"cyclic.warmup_updates": _WARMUP, "cyclic.predict.factor": 0.8},
-    "both, factor 1.2": {"cyclic.warmup_updates": _WARMUP, "cyclic.predict.factor": 1.2},
-    "both, factor 1.5": {"cyclic.warmup_updates": _WARMUP, "cyclic.predict.factor": 1.5}}
+    **{f"both, factor {factor}": {"cyclic.warmup_updates": _WARMUP, "cyclic.predict.factor": factor}
+       for factor in _FACTORS}}
 RULES: dict[str, dict[str, object]] = {
     "dp": {"cyclic.rule": "dp"},
     "cdp_v1": {"cyclic.rule": "cdp_v1"},
@@ -44,7 +41,7 @@ DP, SHORTER, NESTEROV = ("dp", "plain"), ("dp", "shorter"), ("dp", "Nesterov")
 NADAM = ("dp", "NAdam")  # which RingZero has not: in a loop of PyTorch
 _SHORT = 0.8  # of the updates: says how much quality the last updates are worth
 _TUNED = (DP, ("cdp_v2", "both"))
-_TRIES = (*(("cdp_v2", f"both, factor {factor}") for factor in (0.5, 0.8, 1.2, 1.5)),
+_TRIES = (*(("cdp_v2", f"both, factor {factor}") for factor in _FACTORS),
           ("cdp_v2 slack 0", "both"))
 _MOST_SEEDS = 5  # of dp and of the rules with both, which README speaks of
 _SEEDS = 3       # of everything else
@@ -174,17 +171,15 @@ def table_row(results: Results, name: str, form: Form, laps: int) -> dict[str, o
 
 
 def _nadam(options: Options, file: str, settings: dict[str, object]) -> list[float]:
-    """With dp's initial parameters, batches and rates."""
+    """With dp's initial parameters, batches and rates. What the rates are, dp's metrics tell."""
     import torch  # here: all else goes without
 
     from curve import plain
 
     torch.set_num_threads(1)
     _, scalars = train_with_metrics(options, settings, file)
-    with open(file, encoding="utf-8") as text:
-        config = json.loads(re.sub(r"//.*", "", text.read()))
-    config |= {"seed": settings["seed"],
-               "gradient_accumulation_steps": settings["gradient_accumulation_steps"]}
+    kept = ("seed", "gradient_accumulation_steps")
+    config = read_config(file) | {key: settings[key] for key in kept}
     with tempfile.TemporaryDirectory() as folder:
         initial = os.path.join(folder, "initial.safetensors")
         dump_initial(options, file, settings["seed"], initial)
@@ -271,7 +266,7 @@ def _bench(options: Options, command: str) -> list[str]:
         say(f"{name}, {', '.join(map(str, run))}: {quality[-1]:.4f} ({len(left) - 1} left)")
     page = ["# What the rules learn", "",
             f"`{command}` made this from `{os.path.basename(options.results)}`: {_WORKERS} "
-            f"workers; a warm-up of {_WARMUP} updates of dp; predictions with SGD's momentum or 1. "
+            f"workers; a warm-up of {_WARMUP} updates of dp; predictions with SGD's momentum or 1, unless a factor is named. "
             "Rates are the best of three of dp, and of cdp_v2 with both. \"Shorter\" is dp with "
             f"{_SHORT:g} of the updates. "
             + ("Some runs are still to be done." if left else "All runs are done.")]

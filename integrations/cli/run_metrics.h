@@ -111,8 +111,8 @@ class NonfiniteWatch {
 
 class RunMetrics {
  public:
-  // `folder`: was made and checked before the run; empty: none. `so_far` has the parameters and the forecast. Null
-  // where neither the folder nor the configuration wants any metrics.
+  // `folder`: was made and checked before the run; empty: none. `so_far` has the parameters and the
+  // forecast. Null where neither the folder nor the configuration wants any metrics.
   static absl::StatusOr<std::unique_ptr<RunMetrics>> Create(const RunFacts& facts,
                                                             const std::string& folder,
                                                             const WorkerReport& so_far);

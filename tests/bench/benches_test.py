@@ -29,7 +29,7 @@ from peers.processes import Command, PeakWatch, pss_mib, run_group  # noqa: E402
 from peers.results import (TOLERANCE, CaseResult, MemorySlope, check_losses, make_rows,  # noqa: E402
                            memory_slope, over_program, page, paired_ratio, panels, step_table)
 from peers.runs import Runner, RunReport, forecast_in, tensors_in  # noqa: E402
-from ring_run import BenchError, run_command, take_turns  # noqa: E402
+from ring_run import BenchError, read_config, run_command, take_turns  # noqa: E402
 from rules_study import __main__ as study  # noqa: E402
 from updates.__main__ import exposed  # noqa: E402
 
@@ -408,6 +408,12 @@ class TakeTurnsTest(unittest.TestCase):
 
 
 class RulesStudyTest(unittest.TestCase):
+    def test_the_configurations_of_all_cases_are_read_without_their_comments(self) -> None:
+        folder = os.path.join(ROOT, "bench", "rules_study")
+        for case in study.CASES.values():
+            config = read_config(os.path.join(folder, case.config))
+            self.assertEqual(config["model"]["type"], case.family)
+
     def test_what_is_done_is_known_to_the_next_call(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "runs.jsonl")

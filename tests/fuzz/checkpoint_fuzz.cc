@@ -14,7 +14,8 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace ringzero;  // NOLINT: there is nothing else here
   const std::string bytes(reinterpret_cast<const char*>(data), size);
-  // With its checksum: without, nothing else would be looked at.
+  static_cast<void>(ParseCheckpointState(bytes));
+  // With its checksum, too: without, little else would be looked at.
   if (const auto state =
           ParseCheckpointState(SealCheckpointState(bytes.substr(0, bytes.rfind("\n}"))));
       state.ok()) {

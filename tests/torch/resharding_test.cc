@@ -1,5 +1,5 @@
-// A run that goes on with other stages and workers, under each rule, from a checkpoint's files: the bits are
-// those of one loop that reads as the first plan says, and then as the second.
+// A run goes on from a checkpoint with other stages and workers, under each rule. It has the bits of one
+// loop, which reads versions as the first plan says, and from the checkpoint on as the second plan says.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -9,7 +9,6 @@
 #include "base/status.h"
 #include "integrations/checkpoint/checkpoint.h"
 #include "integrations/cli/parameter_files.h"
-#include "integrations/torch/models/models.h"
 #include "tests/p2p/temporary_folder.h"
 #include "tests/support/reference_trainer.h"
 #include "tests/support/ring_runner.h"
