@@ -1,13 +1,13 @@
 // Memory that travels: a Buffer has one holder and may be written, a SharedBuffer has many and may
 // not.
 //
-//   Buffer sum = ...;                                   // p2p's Transport::Allocate, MakeHeapBuffer
-//   SharedBuffer version = std::move(sum).Seal();       // immutable from now on
-//   SharedBuffer reader = version;                      // one more holder, no copy
+//   Buffer sum = ...;                              // p2p's Transport::Allocate, MakeHeapBuffer
+//   SharedBuffer version = std::move(sum).Seal();  // immutable from now on
+//   SharedBuffer reader = version;                 // one more holder, no copy
 //
 // The last holder's end gives the memory back to where it came from. Handles are not thread-safe;
-// copies of one SharedBuffer may be used and dropped on any threads. Payloads begin at a multiple of
-// 64 bytes.
+// copies of one SharedBuffer may be used and dropped on any threads. Payloads begin at a multiple
+// of 64 bytes.
 #ifndef RINGZERO_BASE_BUFFER_H_
 #define RINGZERO_BASE_BUFFER_H_
 

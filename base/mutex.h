@@ -1,5 +1,5 @@
-// Mutex and MutexLock: a std::mutex with the attributes by which clang checks what each mutex guards
-// (-Wthread-safety, cmake/clang_tidy.sh).
+// Mutex and MutexLock: a std::mutex with the attributes by which clang checks what each mutex
+// guards (-Wthread-safety, cmake/clang_tidy.sh).
 //
 //   Mutex mutex_;
 //   int left_ ABSL_GUARDED_BY(mutex_) = 0;      // absl/base/thread_annotations.h

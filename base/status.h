@@ -21,6 +21,10 @@ inline absl::Status Annotate(const absl::Status& status, const std::string& wher
   if (status.ok()) return status;
   return absl::Status(status.code(), absl::StrCat(where, ": ", status.message()));
 }
+template <typename Value>
+absl::StatusOr<Value> Annotate(absl::StatusOr<Value> value, const std::string& where) {
+  return value.ok() ? std::move(value) : Annotate(value.status(), where);
+}
 
 // Errors whose message is made of `parts` by absl::StrCat.
 template <typename... Parts>

@@ -1,4 +1,5 @@
-// pthread_setname_np(3), the memory that /proc/self/cmdline shows, and what a thread needs to begin.
+// pthread_setname_np(3), the memory that /proc/self/cmdline shows, and what a thread needs to
+// begin.
 #include "base/system_names.h"
 
 #include <pthread.h>

@@ -19,8 +19,8 @@ void NameThread(const std::string& name);
 std::string ThreadName();
 
 // jemalloc 5.3 crashes where a thread's first allocation finds no memory (`ulimit -v`). So a thread
-// is made only if there are addresses left for it, else std::system_error as std::thread has it; and
-// it allocates at once.
+// is made only if there are addresses left for it, else std::system_error as std::thread has it;
+// and it allocates at once.
 void CheckRoomForThread();
 void MeetAllocator();
 

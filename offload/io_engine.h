@@ -1,15 +1,15 @@
 // IoEngine: reads and writes of files that nobody waits for.
 //
 //   RZ_ASSIGN_OR_RETURN(ChosenIoEngine io, MakeIoEngine({.depth = 8}));
-//   RZ_RETURN_IF_ERROR(io.engine->Submit({{.kind = IoRequest::Kind::kWrite, .file = fd, .offset = 0,
-//                                          .memory = piece, .tag = 7}}));
+//   RZ_RETURN_IF_ERROR(io.engine->Submit({{.kind = IoRequest::Kind::kWrite, .file = fd,
+//                                          .offset = 0, .memory = piece, .tag = 7}}));
 //   …                                                   // compute meanwhile; leave `piece` alone
 //   RZ_ASSIGN_OR_RETURN(auto results, io.engine->Wait(deadline));
 //   results[0].status;                                  // of tag 7: the whole piece, or an error
 //
-// An engine is used by one thread, which lives as long as its requests. A request of more than `depth`
-// blocks goes on when this thread calls Wait or Submit. Requests under way have no order among each
-// other: for a sync behind a write, wait for the write first.
+// An engine is used by one thread, which lives as long as its requests. A request of more than
+// `depth` blocks goes on when this thread calls Wait or Submit. Requests under way have no order
+// among each other: for a sync behind a write, wait for the write first.
 #ifndef RINGZERO_OFFLOAD_IO_ENGINE_H_
 #define RINGZERO_OFFLOAD_IO_ENGINE_H_
 
@@ -36,8 +36,9 @@ struct IoRequest {
   uint64_t tag = 0;  // requests under way have different ones
 };
 
-// All of the request is done, or the first error: the operation, its offset and what the system said,
-// with the code of absl::ErrnoToStatus. OutOfRange: a read behind the file's end, or a write of nothing.
+// All of the request is done, or the first error: the operation, its offset and what the system
+// said, with the code of absl::ErrnoToStatus. OutOfRange: a read behind the file's end, or a write
+// of nothing.
 struct IoResult {
   uint64_t tag = 0;
   absl::Status status;
@@ -84,7 +85,8 @@ absl::StatusOr<ChosenIoEngine> MakeIoEngine(const IoEngineOptions& options);
 // Files in memory, which grow as they are written. For tests, and for a tier that is memory.
 std::unique_ptr<IoEngine> MakeMemoryEngine();
 
-// Ends requests no faster than a disk of so many bytes per second would, in both directions together.
+// Ends requests no faster than a disk of so many bytes per second would, in both directions
+// together.
 std::unique_ptr<IoEngine> MakeThrottled(std::unique_ptr<IoEngine> engine, double bytes_per_second);
 
 // The engines of MakeIoEngine. The first: Unavailable, with the system's reason.

@@ -1,5 +1,5 @@
-// pread, pwrite and fdatasync in threads of its own: where io_uring is forbidden or was not there to
-// build with.
+// pread, pwrite and fdatasync in threads of its own: where io_uring is forbidden or was not there
+// to build with.
 #include <unistd.h>
 
 #include <algorithm>

@@ -66,8 +66,8 @@ class UringEngine : public IoEngine {
   size_t under_way() const override { return pieces_.under_way(); }
 
  private:
-  // As many calls as the ring has room for. Those for which the kernel has no room now are submitted
-  // by the next Fill, or by Wait.
+  // As many calls as the ring has room for. Those for which the kernel has no room now are
+  // submitted by the next Fill, or by Wait.
   void Fill() {
     while (pieces_.begun() < depth_) {
       IoPiece* const piece = pieces_.Begin();

@@ -13,8 +13,8 @@
 namespace ringzero {
 namespace {
 
-// Between blocks, so that two of them never share a cache line that a prefetcher pairs up. The stamp
-// of a lent block lies there (zero/block_memory.h).
+// Between blocks, so that two of them never share a cache line that a prefetcher pairs up. The
+// stamp of a lent block lies there (zero/block_memory.h).
 constexpr size_t kGapBytes = 64;
 
 const char* NameOf(MemoryUse use) { return use == MemoryUse::kParameters ? "parameters" : "sums"; }

@@ -1,15 +1,13 @@
 // Blocks with 8 bytes behind their payload, and what is written into these.
-#include "p2p/checksummed_transport.h"
+#include "p2p/transport_decorator.h"
 
 #define XXH_INLINE_ALL  // xxHash's own header, compiled in here: nothing is linked
 #include <xxhash.h>
 
 #include <cstring>
-#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "base/status.h"
-#include "p2p/transport_decorator.h"
 
 namespace ringzero {
 namespace {

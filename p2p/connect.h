@@ -36,12 +36,12 @@ absl::StatusOr<ChosenTransport> ChooseTransport(TransportChoice asked,
                                                 const std::vector<std::string>& hosts,
                                                 MemoryKind memory = MemoryKind::kHost);
 
-// How many workers each host has, in order: {4, 4}. `hosts`: as in JobSeat; workers of a host that are
-// no neighbours count as of two hosts.
+// How many workers each host has, in order: {4, 4}. `hosts`: as in JobSeat; workers of a host that
+// are no neighbours count as of two hosts.
 std::vector<int> CountByHost(const std::vector<std::string>& hosts, int workers);
 
-// How many neighbouring workers may lend each other memory, host by host (PlanRequest::hosts): {4, 4},
-// as CountByHost. Empty: what is chosen lets none do so. Errors of ChooseTransport.
+// How many neighbouring workers may lend each other memory, host by host (PlanRequest::hosts): {4,
+// 4}, as CountByHost. Empty: what is chosen lets none do so. Errors of ChooseTransport.
 absl::StatusOr<std::vector<int>> WorkersThatShare(TransportChoice asked,
                                                   std::vector<std::string> hosts, int workers);
 

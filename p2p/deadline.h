@@ -25,8 +25,8 @@
 
 namespace ringzero {
 
-// Time since an arbitrary moment, less what passed while the caller was held up: stopped, or starved
-// of processors.
+// Time since an arbitrary moment, less what passed while the caller was held up: stopped, or
+// starved of processors.
 class AwakeClock {
  public:
   using Clock = std::chrono::steady_clock;

@@ -42,8 +42,8 @@ absl::Status CauseOf(const absl::Status& status);
 // one, whoever reports it.
 absl::Status ReportedBy(WorkerId worker, const absl::Status& status);
 
-// What worker `self` says to a terminal that it shares with others: "worker 1: " in front, unless it
-// is there already.
+// What worker `self` says to a terminal that it shares with others: "worker 1: " in front, unless
+// it is there already.
 absl::Status SaidBy(WorkerId self, const absl::Status& status);
 
 // Why a worker aborts that is told to end before its run does: somebody pressed Ctrl-C.

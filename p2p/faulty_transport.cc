@@ -1,16 +1,11 @@
 // A queue ordered by time and a thread that empties it into the real transport.
-#include "p2p/faulty_transport.h"
-
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <span>
 #include <thread>
-#include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/philox.h"

@@ -5,8 +5,8 @@
 //   transports[0]->SendWord(WorkerId(1), key);
 //
 // Each transport has a message thread of its own, which sleeps while nothing happens (or, with
-// ProgressMode::kCaller, none). They may be destroyed in any order and from any thread but a message
-// thread.
+// ProgressMode::kCaller, none). They may be destroyed in any order and from any thread but a
+// message thread.
 #ifndef RINGZERO_P2P_LOCAL_TRANSPORT_H_
 #define RINGZERO_P2P_LOCAL_TRANSPORT_H_
 

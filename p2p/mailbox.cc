@@ -250,8 +250,9 @@ void Mailbox::OnNote(WorkerId from, Note note) {
   const std::lock_guard<std::mutex> lock(mutex_);
   switch (note.kind) {
     case Note::Kind::kAbort: {
-      // Passed on, though `from` tells everybody: we may leave before the others have read that, and
-      // must not be taken for the one that began it. An OK would leave us half dead: it is no reason.
+      // Passed on, though `from` tells everybody: we may leave before the others have read that,
+      // and must not be taken for the one that began it. An OK would leave us half dead: it is no
+      // reason.
       const absl::Status why(note.code, note.text);
       return End(AbortedBy(from, why.ok() ? absl::UnknownError("it gave no reason") : why));
     }

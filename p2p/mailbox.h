@@ -37,8 +37,8 @@ namespace ringzero {
 // How long a transport that closes waits for what was sent before its goodbye.
 inline constexpr std::chrono::seconds kDrainLimit(5);
 
-// A message whose payload goes from a block of the sender into one of the receiver; or a word, which
-// has none. `number` counts the messages of its channel, from 0.
+// A message whose payload goes from a block of the sender into one of the receiver; or a word,
+// which has none. `number` counts the messages of its channel, from 0.
 struct BlockMessage {
   MessageKey key;
   bool is_word = false;
@@ -118,7 +118,8 @@ class Mailbox : public Transport {
   // has ended; the wire keeps the payload until then, unless it passes. Internal: what cannot
   // be true.
   absl::StatusOr<PostedBlock> OnBlock(WorkerId from, BlockMessage message);
-  // As OnBlock, for wires that keep a channel's order: numbers the message, and moves it. Or a word.
+  // As OnBlock, for wires that keep a channel's order: numbers the message, and moves it. Or a
+  // word.
   absl::Status OnNextBlock(WorkerId from, BlockMessage message);
   void OnMoved(WorkerId from, uint8_t kind, uint32_t number);
   // The payload of a message has left its block.

@@ -64,8 +64,8 @@ enum class MemoryKind { kHost, kCuda };
 // does not is, to its peers, a stopped worker.
 enum class ProgressMode { kThread, kCaller };
 
-// It stays mapped as long as there is a copy of `keeper`. Another worker's kParameters are mapped to
-// be read: to write there is a fault.
+// It stays mapped as long as there is a copy of `keeper`. Another worker's kParameters are mapped
+// to be read: to write there is a fault.
 struct MappedMemory {
   std::span<std::byte> bytes;
   std::shared_ptr<const void> keeper;
@@ -152,8 +152,8 @@ class Transport {
   virtual void AnswerWith(Answerer answerer) = 0;
 
   // Says goodbye: this worker will send no more, and a closed connection is no failure from now on.
-  // What was expected must have come (else FailedPrecondition). What still waits for its receiver is
-  // sent first: the destructor gives it 5 s, Close itself never waits. Idempotent. A transport
+  // What was expected must have come (else FailedPrecondition). What still waits for its receiver
+  // is sent first: the destructor gives it 5 s, Close itself never waits. Idempotent. A transport
   // destroyed without Close is, to its peers, a worker that died.
   virtual absl::Status Close() = 0;
 

@@ -1,11 +1,21 @@
-// TransportDecorator: a Transport that passes everything on; decorators override what they change.
+// Transports around a transport: one that checks every payload, one with faults, for tests; and the
+// base of others, TransportDecorator, which passes everything on.
 //
-//   class Counting final : public TransportDecorator { … };
+//   TransportOptions options = WithChecksumRoom(TransportNeeds(…));
+//   RZ_ASSIGN_OR_RETURN(auto transport, CreateShmTransport(endpoint, options));
+//   transport = MakeChecksummed(std::move(transport));         // on every worker, or on none
 //
-// Thread-safe if what derives from it is.
+//   transport = MakeFaulty(std::move(transport),
+//                          {.seed = 7, .max_delay = std::chrono::milliseconds(5)});
+//
+// Both are thread-safe, as Transport says.
 #ifndef RINGZERO_P2P_TRANSPORT_DECORATOR_H_
 #define RINGZERO_P2P_TRANSPORT_DECORATOR_H_
 
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -16,6 +26,7 @@
 
 namespace ringzero {
 
+// Decorators override what they change. Thread-safe if what derives from it is.
 class TransportDecorator : public Transport {
  public:
   WorkerId self() const override { return inner_->self(); }
@@ -65,6 +76,50 @@ class TransportDecorator : public Transport {
  private:
   Transport* inner_;  // owned; a unique_ptr would be empty while it destroys
 };
+
+// 64 bits that change with any damage to a payload, as fast as memory is read (XXH3). Not against
+// intent. Equal on all machines.
+uint64_t Checksum(std::span<const std::byte> bytes);
+
+// `options` with memory for the checksums of all that may be allocated.
+TransportOptions WithChecksumRoom(TransportOptions options);
+
+// Each payload has 8 bytes more, behind what its receiver sees: its checksum, written when it is
+// sent and read when it arrives. A copy that is relayed keeps the one that its owner gave it.
+// Damage ends the transport with DataLoss "worker 1 sent worker 2 …: checksum … expected, found …".
+// Costs one pass over every payload at either end, on the thread that sends and on the message
+// thread. Nothing is copied but what lies outside of Allocate's memory. `describe`: what a message
+// is called in errors.
+std::unique_ptr<Transport> MakeChecksummed(
+    std::unique_ptr<Transport> transport,
+    std::function<std::string(MessageKey)> describe = [](MessageKey key) { return ToString(key); });
+
+struct FaultOptions {
+  uint64_t seed = 0;
+  // Each message is sent after a random time in min_delay..max_delay (equal: a fixed one). 0: at
+  // once.
+  std::chrono::microseconds min_delay{0};
+  std::chrono::microseconds max_delay{0};
+  // The n-th message that this worker sends (from 1, all channels) vanishes. 0: none.
+  uint64_t drop_message = 0;
+  // After this many messages the next one aborts the transport (Internal, "injected failure after
+  // …"). 0: never.
+  uint64_t fail_after = 0;
+  // In the n-th message that arrives at this worker (from 1, all channels) one bit, chosen by the
+  // seed, is not what was sent. 0: none.
+  uint64_t flip_message = 0;
+  // Called when the n-th message is to be sent, before it is, with locks held: for ends of
+  // processes. 0: never.
+  uint64_t act_at_message = 0;
+  std::function<void()> act;
+};
+
+// Delays messages, loses one, damages one, fails or does something worse at one. How long a message
+// waits depends on the seed, the worker, the channel and the message's number in its channel alone,
+// not on timing; order within a channel is kept. Delayed sends come from a thread of its own. Close
+// says goodbye once everything delayed has been sent, so it may return OK and fail later; errors of
+// a delayed send that are not the transport's end abort it.
+std::unique_ptr<Transport> MakeFaulty(std::unique_ptr<Transport> transport, FaultOptions faults);
 
 }  // namespace ringzero
 

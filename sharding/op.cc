@@ -208,9 +208,8 @@ absl::StatusOr<Program> ParseProgram(const std::string& text) {
     return absl::InvalidArgumentError("line 1: wanted \"program worker W iterations BEGIN END\"");
   }
   for (size_t i = 1; i < lines.size(); ++i) {
-    absl::StatusOr<Op> op = ParseOp(lines[i]);
-    if (!op.ok()) return Annotate(op.status(), absl::StrCat("line ", i + 1));
-    program.ops.emplace_back(*op);
+    RZ_ASSIGN_OR_RETURN(const Op op, Annotate(ParseOp(lines[i]), absl::StrCat("line ", i + 1)));
+    program.ops.emplace_back(op);
   }
   return program;
 }

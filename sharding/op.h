@@ -36,7 +36,7 @@ enum class OpKind : uint8_t {
   kRelease,   // Release: a held copy has been read for the last time (stages 1 and 2 of ZeRO)
   kSquares,   // Squares: of the gradients in a complete sum, by its owner
   kNorm,      // Norm: the squares of all stages into the global norm of an iteration
-  kSave,  // Save: write a stage of a version, or its running statistics (copy: collection), to files
+  kSave,    // Save: write a stage of a version, or running statistics (copy: collection), to files
   kCommit,  // Commit: worker 0 makes what all have written a checkpoint
 };
 

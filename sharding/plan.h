@@ -134,8 +134,9 @@ struct Plan {
   // one is collected (program/requests.h).
   bool requests = false;
   SamplePlan samples;
-  // How many workers each host has, in order: those of a host map each other's memory (shm, local) and
-  // may lend it. {4, 4}: workers 0 to 3 are on one host, 4 to 7 on another. Empty: no worker lends.
+  // How many workers each host has, in order: those of a host map each other's memory (shm, local)
+  // and may lend it. {4, 4}: workers 0 to 3 are on one host, 4 to 7 on another. Empty: no worker
+  // lends.
   std::vector<int> hosts;
   std::vector<StagePlan> stages;
 
@@ -163,15 +164,16 @@ struct Plan {
   // Two versions of masters are alive, as of what travels: where masters are apart, only because
   // a collection may still read the one that the next update would overwrite.
   bool has_two_masters() const { return !updates_in_place() && collection.any(); }
-  // Workers of one host lend copies and sums, and do not copy them (loans.h). A sum that all workers
-  // update from is not lent.
+  // Workers of one host lend copies and sums, and do not copy them (loans.h). A sum that all
+  // workers update from is not lent.
   bool lends() const {
     const bool share = static_cast<int>(hosts.size()) < workers && !hosts.empty();
     return share && exchange && zero_stage > 0;
   }
-  // In dp all workers are in the same place of the same lap. What the last worker sent on to worker 0
-  // for the next lap would lie in slots for a whole lap, and the last worker would wait for free slots.
-  // So owners send worker 0 its copies of later laps, and the sum of a lap goes by way of its owner.
+  // In dp all workers are in the same place of the same lap. What the last worker sent on to worker
+  // 0 for the next lap would lie in slots for a whole lap, and the last worker would wait for free
+  // slots. So owners send worker 0 its copies of later laps, and the sum of a lap goes by way of
+  // its owner.
   bool ends_laps_at_owners(Iteration t) const {
     const bool sharded = workers > 1 && exchange && zero_stage > 0;
     return rule_at(t) == Rule::kDp && laps > 1 && sharded && !lends();

@@ -50,8 +50,8 @@ MemoryUse UseOf(Access access) {
 absl::StatusOr<LentMemory::Place> LentMemory::PlaceOf(const LentBlock& lent) {
   std::map<MemoryBlock, Place>& places = places_[lent.home];
   if (places.empty()) {
-    // As it is allocated: what is lent of the other blocks comes first among them. On one host nothing
-    // is.
+    // As it is allocated: what is lent of the other blocks comes first among them. On one host
+    // nothing is.
     std::vector<OwnBlock> table = StateBlocks(plan_, lent.home, {});
     if (plan_.hosts.size() > 1) {
       RZ_ASSIGN_OR_RETURN(const std::vector<OwnBlock> others,

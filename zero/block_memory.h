@@ -4,8 +4,8 @@
 //   const std::byte* sum = memory.Read(block);
 //   SharedBuffer copy = memory.Lend(block);                   // for the computing side
 //
-// Who may read or write a block when is the program's: its operations name the blocks. Thread-safety:
-// the engine's mutex guards all calls; the memory itself is used without it.
+// Who may read or write a block when is the program's: its operations name the blocks.
+// Thread-safety: the engine's mutex guards all calls; the memory itself is used without it.
 #ifndef RINGZERO_ZERO_BLOCK_MEMORY_H_
 #define RINGZERO_ZERO_BLOCK_MEMORY_H_
 
@@ -33,7 +33,7 @@ namespace ringzero {
 // What a lent block holds, written behind its bytes, where all who map the block see it.
 //
 //   stamp.Set(Stamp::kBeingWritten);  …;  stamp.Set(StampOf(Version(5)));   // its writer
-//   RZ_RETURN_IF_ERROR(stamp.Check(StampOf(Version(5))));                   // a reader, before and after
+//   RZ_RETURN_IF_ERROR(stamp.Check(StampOf(Version(5))));         // a reader, before and after
 //
 // Borrowers are not counted: the plan proves that a block is written only when no worker reads it
 // (sharding/check/wait_graph.h). Were the proof wrong, training would go on with wrong numbers. A
@@ -68,7 +68,8 @@ class Stamp {
 
 // θ_{-1} is θ_0, in the same memory.
 inline int64_t StampOf(Version label) { return std::max(label.value, 0); }
-// Of a sum's memory: the sum of iteration t may begin there; it has begun, and has `count` gradients.
+// Of a sum's memory: the sum of iteration t may begin there; it has begun, and has `count`
+// gradients.
 inline int64_t StampOfFreeSum(const Plan& plan, int t) {
   return int64_t{t} * (plan.workers * plan.laps + 2);
 }
@@ -92,7 +93,8 @@ class BlockMemory {
   Stamp StampAt(const MemoryBlock& block) const;
 
   bool Has(const MemoryBlock& block) const { return blocks_.contains(block); }
-  // The block must be there: here and below. What holds the result keeps the memory, not its contents.
+  // The block must be there: here and below. What holds the result keeps the memory, not its
+  // contents.
   SharedBuffer Lend(const MemoryBlock& block) const { return At(block).handle; }
   const std::byte* Read(const MemoryBlock& block) const { return At(block).data; }
   std::byte* Write(const MemoryBlock& block) { return At(block).data; }

@@ -14,7 +14,8 @@
 // FailedPrecondition that names the stage expected and the one found. They wait only for what the
 // plan names, each wait with a deadline (EngineOptions::wait_timeout) and a name. Everything else
 // (messages, adds, updates) happens on the engine's own threads, driven by the links of
-// sharding/program/link.h. The first error wins, ends every worker, and is returned by every later call.
+// sharding/program/link.h. The first error wins, ends every worker, and is returned by every later
+// call.
 #ifndef RINGZERO_ZERO_ENGINE_H_
 #define RINGZERO_ZERO_ENGINE_H_
 
@@ -136,12 +137,13 @@ class Engine {
   absl::StatusOr<CollectedPart> Collect();
   absl::Status EndCollect();
 
-  // At worker 0, in a plan with requests: asks that the run ends early, or that a version is evaluated
-  // or collected. Returns the version that it is about, a few iterations ahead: all workers hear of it
-  // before they come there, and their NextLap says it. An end later than the plan's own changes
-  // nothing. It is verified first, which takes as long as for a new plan of five iterations.
-  // FailedPrecondition: not worker 0, the plan has no requests, no laps of evaluation or no collections
-  // on request, or the run ends before that version; and what Verify says. The run goes on.
+  // At worker 0, in a plan with requests: asks that the run ends early, or that a version is
+  // evaluated or collected. Returns the version that it is about, a few iterations ahead: all
+  // workers hear of it before they come there, and their NextLap says it. An end later than the
+  // plan's own changes nothing. It is verified first, which takes as long as for a new plan of five
+  // iterations. FailedPrecondition: not worker 0, the plan has no requests, no laps of evaluation
+  // or no collections on request, or the run ends before that version; and what Verify says. The
+  // run goes on.
   absl::StatusOr<Version> Ask(Request request);
   // How many the run has, as far as this worker knows: Ask may make it shorter. Thread-safe.
   int iterations() const;
@@ -154,8 +156,8 @@ class Engine {
   // worker 0 has the whole sum and the others have 0. A metric: its last bits may depend on which
   // worker owns which stage. Needs gradient_norms or clipping. Thread-safe.
   // It is complete when this worker has begun all forwards of iteration t + 1 (dp) or t + 2 (cdp
-  // rules). It is kept until update t + 3. After Finish there are those of the last three iterations;
-  // with gradient_norms worker 0 then has the sum over all workers.
+  // rules). It is kept until update t + 3. After Finish there are those of the last three
+  // iterations; with gradient_norms worker 0 then has the sum over all workers.
   double GradientSquares(Iteration t) const;
   // In which stage update t first had a gradient that is not finite. A backward goes from the last
   // stage to the first, so it is the last stage that has one. Nothing: all are finite, or it is not

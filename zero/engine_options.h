@@ -45,14 +45,15 @@ struct LapTask {
 };
 
 // What a run has that begins with a version f > 0 (Plan::first_iteration), besides θ_f. With it the
-// run has the bits of one that went on from iteration f - 1. Calls come from Engine::Create, in stage
-// order, for stages that train and whose masters this worker has.
+// run has the bits of one that went on from iteration f - 1. Calls come from Engine::Create, in
+// stage order, for stages that train and whose masters this worker has.
 struct Beginning {
   // Fills the optimizer's state after update f - 1, in StateLayout (zero/optimizer/optimizer.h).
   std::function<absl::Status(StageId, std::byte* state)> state;
   // Fills what iteration f reads besides θ_f, as it travels: θ_{f-1}, or the predictions p_f and
   // p_{f+1} (FirstVersions in sharding/rules/schedule.h). A rule or a warm-up without either never
-  // calls it. NotFound: there is none, and θ_f is read in its place, as in a run that begins with it.
+  // calls it. NotFound: there is none, and θ_f is read in its place, as in a run that begins with
+  // it.
   std::function<absl::Status(StageId, Version label, std::byte* values)> version;
   double norm = 0;  // the gradient norm of iteration f - 1: Clipping::kPrevious clips by it
   std::optional<LossScale::History> loss_scale;  // where overflows are skipped
@@ -77,8 +78,8 @@ struct EngineOptions {
   // plan.skip_overflows.
   LossScaleOptions loss_scale;
   uint64_t seed = 0;  // of the random numbers that round sums
-  // Fills the first version, in fp32, of a stage whose masters this worker has; called by Create, in
-  // stage order.
+  // Fills the first version, in fp32, of a stage whose masters this worker has; called by Create,
+  // in stage order.
   std::function<absl::Status(StageId, std::byte* parameters)> initialize;
   // Where parameters lie that do not travel: without exchange, and in stage 0 of ZeRO; null: on the
   // heap.

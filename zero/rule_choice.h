@@ -60,8 +60,8 @@ const StudiedRule* FindStudied(const RuleQuestion& question, const PlanRequest& 
 // The request for that rule, without what only others have, and without a question.
 PlanRequest WithRule(PlanRequest request, Rule rule);
 
-// Plans with the rule that is fastest by at least 2 %, else with dp. request.question must be given.
-// The errors of PlanModel with dp; a rule that cannot be planned is not chosen.
+// Plans with the rule that is fastest by at least 2 %, else with dp. request.question must be
+// given. The errors of PlanModel with dp; a rule that cannot be planned is not chosen.
 absl::StatusOr<PlannedModel> PlanFastest(const ModelDescription& model, const PlanRequest& request);
 
 }  // namespace ringzero

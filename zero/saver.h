@@ -47,10 +47,12 @@ class Saver {
   virtual ~Saver() = default;
 
   // Called with the engine's lock held: it must not block, nor call `done` itself. `done` is called
-  // once, on another thread. What cannot be written is no error of the run: `receipt` (kReceiptBytes)
-  // says it to Commit. Of a version's first part it is all zeros, and then what the part before left.
+  // once, on another thread. What cannot be written is no error of the run: `receipt`
+  // (kReceiptBytes) says it to Commit. Of a version's first part it is all zeros, and then what the
+  // part before left.
   virtual void Save(const SavedPart& part, std::span<std::byte> receipt, Done done) = 0;
-  // At worker 0: all workers have saved version v. `receipts` are of those that have parts, ascending.
+  // At worker 0: all workers have saved version v. `receipts` are of those that have parts,
+  // ascending.
   virtual void Commit(Version v, const SavedScalars& scalars,
                       const std::vector<std::span<const std::byte>>& receipts, Done done) = 0;
 };

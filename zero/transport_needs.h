@@ -37,9 +37,9 @@ struct PoolRequest {
   PoolKind kind = PoolKind::kShared;
 };
 
-// Memory for messages and for what is on its way, beyond what the forecast counts: slots, statistics,
-// metrics, gaps between blocks, rings of words; and what is kept for collections. Errors of
-// MakeProgram.
+// Memory for messages and for what is on its way, beyond what the forecast counts: slots,
+// statistics, metrics, gaps between blocks, rings of words; and what is kept for collections.
+// Errors of MakeProgram.
 absl::StatusOr<int64_t> PoolBytes(const PoolRequest& request);
 
 }  // namespace ringzero

@@ -76,9 +76,8 @@ absl::StatusOr<std::shared_ptr<const Checkpoint>> Checkpoint::Open(const std::st
                                                                    Check check) {
   const std::string file = absl::StrCat(path, "/", kStateFile);
   RZ_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(file));
-  absl::StatusOr<CheckpointState> state = ParseCheckpointState(text);
-  if (!state.ok()) return Annotate(state.status(), file);
-  std::shared_ptr<Checkpoint> checkpoint(new Checkpoint(path, *std::move(state)));
+  RZ_ASSIGN_OR_RETURN(CheckpointState state, Annotate(ParseCheckpointState(text), file));
+  std::shared_ptr<Checkpoint> checkpoint(new Checkpoint(path, std::move(state)));
   for (const auto& [name, checksum] : checkpoint->state_.files) {
     RZ_ASSIGN_OR_RETURN(auto opened, OpenFile(absl::StrCat(path, "/", name), checksum, check));
     TensorFiles& to = absl::StartsWith(name, "optimizer-") ? checkpoint->optimizer_

@@ -18,7 +18,7 @@
 #include "base/status.h"
 #include "base/system_names.h"
 #include "integrations/checkpoint/checkpoint.h"
-#include "p2p/checksummed_transport.h"
+#include "p2p/transport_decorator.h"
 #include "sharding/memory/block_table.h"
 #include "zero/worker_pool.h"
 

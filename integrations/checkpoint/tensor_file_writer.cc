@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
-#include "p2p/checksummed_transport.h"
+#include "p2p/transport_decorator.h"
 #include "p2p/unique_fd.h"
 
 namespace ringzero {

@@ -3,10 +3,10 @@
 //   RZ_ASSIGN_OR_RETURN(auto writer, TensorFileWriter::Create({}));
 //   RZ_ASSIGN_OR_RETURN(std::string checksum, writer->Write("m.safetensors", tensors, stop));
 //
-// A piece is copied into staging memory while the piece before is written from there: the memory of a
-// whole tensor is never needed twice. A file's head holds the checksum of its values ("checksum" in
-// its metadata), and the checksum of the head stands for the file. The file is durable when Write
-// returns. One thread.
+// A piece is copied into staging memory while the piece before is written from there: the memory of
+// a whole tensor is never needed twice. A file's head holds the checksum of its values ("checksum"
+// in its metadata), and the checksum of the head stands for the file. The file is durable when
+// Write returns. One thread.
 #ifndef RINGZERO_INTEGRATIONS_CHECKPOINT_TENSOR_FILE_WRITER_H_
 #define RINGZERO_INTEGRATIONS_CHECKPOINT_TENSOR_FILE_WRITER_H_
 

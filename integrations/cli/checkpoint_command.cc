@@ -1,4 +1,5 @@
-// `ringzero checkpoint list | verify | export | diff`: what a run has saved, for a person and for other programs.
+// `ringzero checkpoint list | verify | export | diff`: what a run has saved, for a person and for
+// other programs.
 #include <unistd.h>
 
 #include <algorithm>

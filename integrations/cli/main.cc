@@ -24,8 +24,8 @@
 
 #if defined(RINGZERO_HAVE_JEMALLOC)
 // jemalloc's own name for its settings, read before main: memory is kept, as RunWorkers asks of
-// glibc, and packed tighter, into huge pages (docs/decisions/0010). jemalloc looks the name up, so it
-// must be visible, also where the build hides names by default.
+// glibc, and packed tighter, into huge pages (docs/decisions/0010). jemalloc looks the name up, so
+// it must be visible, also where the build hides names by default.
 extern "C" __attribute__((visibility("default"))) const char* malloc_conf;
 const char* malloc_conf = "thp:always,dirty_decay_ms:-1,muzzy_decay_ms:-1,narenas:1";
 #endif

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/files.h"
 #include "base/status.h"
 #include "zero/config/keys.h"
 
@@ -23,6 +22,10 @@ std::vector<TensorSpec> SpecsOf(const std::vector<StageLayout>& layouts) {
     for (const StatisticSpec& statistic : layout.statistics) tensors.push_back(SpecOf(statistic));
   }
   return tensors;
+}
+
+uint64_t BytesOf(const TensorSpec& tensor) {
+  return static_cast<uint64_t>(NumelOf(tensor.shape)) * WidthOf(tensor.type);
 }
 
 std::string Shape(const std::vector<int64_t>& shape) {
@@ -106,9 +109,7 @@ absl::StatusOr<Preset> PresetOf(const std::string& path, TensorFiles files,
 
 uint64_t DumpBytes(const std::vector<StageLayout>& layouts) {
   uint64_t bytes = 0;
-  for (const TensorSpec& tensor : SpecsOf(layouts)) {
-    bytes += static_cast<uint64_t>(NumelOf(tensor.shape)) * WidthOf(tensor.type);
-  }
+  for (const TensorSpec& tensor : SpecsOf(layouts)) bytes += BytesOf(tensor);
   return bytes;
 }
 
@@ -116,56 +117,68 @@ absl::StatusOr<std::unique_ptr<ParameterCollector>> ParameterCollector::Create(
     const std::string& path, const std::vector<StageLayout>& layouts) {
   std::unique_ptr<ParameterCollector> collector(new ParameterCollector(path));
   if (path.empty()) return collector;
-  const std::vector<TensorSpec> tensors = SpecsOf(layouts);
-  RZ_RETURN_IF_ERROR(collector->OrElsewhere([&](const std::string& spare) -> absl::Status {
-    RZ_ASSIGN_OR_RETURN(collector->writer_, SafetensorsWriter::Create(spare.empty() ? path : spare,
-                                                                      tensors, {{"format", "pt"}}));
-    return absl::OkStatus();
-  }));
+  collector->tensors_ = SpecsOf(layouts);
+  RZ_ASSIGN_OR_RETURN(const std::string head,
+                      Annotate(SafetensorsHead(collector->tensors_, {{"format", "pt"}}), path));
+  RZ_RETURN_IF_ERROR(collector->OrElsewhere(
+      [&] { return collector->file_ == nullptr ? collector->GoOnIn(path) : absl::OkStatus(); }));
+  RZ_RETURN_IF_ERROR(collector->Write(head));
   return collector;
 }
 
 ParameterCollector::~ParameterCollector() {
-  writer_ = nullptr;
+  file_ = nullptr;
   if (!spare_.empty()) DropSparePath(spare_);  // the folder stays if the file is in it
 }
 
-absl::Status ParameterCollector::OrElsewhere(
-    const std::function<absl::Status(const std::string& spare)>& write) {
-  const absl::Status tried = write("");
+absl::Status ParameterCollector::GoOnIn(const std::string& path) {
+  RZ_ASSIGN_OR_RETURN(file_, file_ == nullptr ? OutputFile::Open(path, OutputFile::As::kWhole)
+                                              : file_->CopyTo(path, written_));
+  return absl::OkStatus();
+}
+
+absl::Status ParameterCollector::OrElsewhere(const std::function<absl::Status()>& write) {
+  const absl::Status tried = write();
   if (!absl::IsPermissionDenied(tried)) return tried;
   why_.emplace_back(tried.message());
   if (spare_.empty()) {
     const absl::StatusOr<std::string> spare = MakeSparePath(path_);
-    const absl::Status moved = spare.ok() ? write(*spare) : spare.status();
+    absl::Status moved = spare.ok() ? GoOnIn(*spare) : spare.status();
+    if (moved.ok()) moved = write();
     if (moved.ok()) spare_ = *spare;
-    if (!moved.ok() && spare.ok()) DropSparePath(*spare);
     if (!absl::IsPermissionDenied(moved)) return moved;
+    file_ = nullptr;
+    if (spare.ok()) DropSparePath(*spare);
     why_.emplace_back(moved.message());
   }
-  writer_ = nullptr;
+  file_ = nullptr;
+  return absl::OkStatus();
+}
+
+absl::Status ParameterCollector::Write(absl::string_view bytes) {
+  if (file_ == nullptr) return absl::OkStatus();
+  RZ_RETURN_IF_ERROR(OrElsewhere([&] { return file_->Write(bytes); }));
+  written_ += bytes.size();
   return absl::OkStatus();
 }
 
 absl::Status ParameterCollector::Add(const NamedValues& values) {
-  if (values.kind == NamedValues::Kind::kParameter) {
-    digest_.Update(std::as_bytes(std::span<const float>(values.values)));
+  const auto floats = std::as_bytes(std::span<const float>(values.values));
+  if (values.kind == NamedValues::Kind::kParameter) digest_.Update(floats);
+  if (file_ == nullptr) return absl::OkStatus();
+  const auto bytes = values.count >= 0 ? std::as_bytes(std::span(&values.count, 1)) : floats;
+  if (next_ == tensors_.size() || tensors_[next_].name != values.name ||
+      BytesOf(tensors_[next_]) != bytes.size()) {
+    return Internal(path_, ": \"", values.name, "\" is not the tensor that comes next");
   }
-  if (writer_ == nullptr) return absl::OkStatus();
-  return OrElsewhere([&](const std::string& spare) -> absl::Status {
-    if (!spare.empty()) RZ_RETURN_IF_ERROR(writer_->MoveTo(spare));
-    return values.count >= 0
-               ? writer_->Write(values.name, std::span<const int64_t>(&values.count, 1))
-               : writer_->Write(values.name, std::span<const float>(values.values));
-  });
+  ++next_;
+  return Write({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
 absl::StatusOr<std::string> ParameterCollector::Finish() {
-  if (writer_ != nullptr) {
-    RZ_RETURN_IF_ERROR(OrElsewhere([this](const std::string& spare) -> absl::Status {
-      if (!spare.empty()) RZ_RETURN_IF_ERROR(writer_->MoveTo(spare));
-      return writer_->Finish();
-    }));
+  if (file_ != nullptr) {
+    if (next_ < tensors_.size()) return Internal(path_, ": ", tensors_[next_].name, " is missing");
+    RZ_RETURN_IF_ERROR(OrElsewhere([this] { return file_->Finish(); }));
   }
   return digest_.FinishHex();
 }
@@ -173,8 +186,8 @@ absl::StatusOr<std::string> ParameterCollector::Finish() {
 std::string ParameterCollector::trouble() const {
   if (why_.empty()) return "";
   return absl::StrCat(absl::StrJoin(why_, "; "),
-                      writer_ == nullptr ? "; the parameters are lost"
-                                         : absl::StrCat("; the parameters are in ", spare_));
+                      file_ == nullptr ? "; the parameters are lost"
+                                       : absl::StrCat("; the parameters are in ", spare_));
 }
 
 }  // namespace ringzero

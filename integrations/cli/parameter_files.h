@@ -16,7 +16,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "base/crypto.h"
+#include "base/files.h"
 #include "integrations/data/safetensors.h"
 #include "integrations/torch/ring_model.h"
 #include "zero/layout.h"
@@ -24,14 +26,14 @@
 
 namespace ringzero {
 
-// RingModelOptions::preset: fills in the initial values of the parameter or statistic `name`; false:
-// there is no `name`.
+// RingModelOptions::preset: fills in the initial values of the parameter or statistic `name`;
+// false: there is no `name`.
 using Preset =
     std::function<absl::StatusOr<bool>(const std::string& name, std::vector<float>& values)>;
 // From files (TensorFiles::Open). Thread-safe. InvalidArgument or NotFound, naming file and tensor,
-// unless they have exactly the model's parameters and running statistics, with their shapes (counts:
-// int64, the rest floating-point). With `strays` names may be missing or unexpected: it gets a line
-// for each.
+// unless they have exactly the model's parameters and running statistics, with their shapes
+// (counts: int64, the rest floating-point). With `strays` names may be missing or unexpected: it
+// gets a line for each.
 absl::StatusOr<Preset> OpenInitFile(const std::string& path, const ModelDescription& model,
                                     std::vector<std::string>* strays = nullptr);
 // The same from files that are open. `path` names them in errors.
@@ -60,14 +62,19 @@ class ParameterCollector {
 
  private:
   explicit ParameterCollector(std::string path) : path_(std::move(path)) {}
-  // Calls `write` with "" and, where the file cannot be written, with a spare path.
-  absl::Status OrElsewhere(const std::function<absl::Status(const std::string& spare)>& write);
+  // Calls `write` and, where the file cannot be written, goes on in a spare one and calls it again.
+  absl::Status OrElsewhere(const std::function<absl::Status()>& write);
+  absl::Status GoOnIn(const std::string& path);
+  absl::Status Write(absl::string_view bytes);
 
   const std::string path_;
+  std::vector<TensorSpec> tensors_;
+  size_t next_ = 0;  // in tensors_
   Sha256 digest_;
-  std::unique_ptr<SafetensorsWriter> writer_;  // null: no file asked for, or it cannot be written
-  std::string spare_;                          // where the file is written instead; empty: at path_
-  std::vector<std::string> why_;               // the file is not at path_, and then why nowhere
+  std::unique_ptr<OutputFile> file_;  // null: no file asked for, or it cannot be written
+  uint64_t written_ = 0;              // bytes of the head and of the tensors so far
+  std::string spare_;                 // where the file is written instead; empty: at path_
+  std::vector<std::string> why_;      // the file is not at path_, and then why nowhere
 };
 
 }  // namespace ringzero

@@ -99,9 +99,8 @@ absl::Status WriteProfile(const SavedProfile& saved) {
 // NotFound; InvalidArgument that says what is wrong with which entry. Both name the path.
 absl::StatusOr<SavedProfile> ReadProfile(const std::string& path) {
   RZ_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
-  absl::StatusOr<SavedProfile> saved = ParseProfile(text);
-  if (!saved.ok()) return Annotate(saved.status(), path);
-  saved->path = path;
+  RZ_ASSIGN_OR_RETURN(SavedProfile saved, Annotate(ParseProfile(text), path));
+  saved.path = path;
   return saved;
 }
 

@@ -88,10 +88,11 @@ CheckpointState StateOf(const RunInput& input, const PlannedRun& run);
 std::string DataLines(const Dataset& data);
 
 // Called before the plan is made. Where checkpoints are to be written, one process of the job
-// (`job`: that of worker 0, which also finds the checkpoint for all) locks their folder: input.lock. For --resume fills in input.resumed; input.length.notes say where
-// the run goes on, what is not whole, and what is otherwise than in the run that was interrupted.
-// InvalidArgument: the checkpoint is of another run, and how; or the folder has checkpoints, but the
-// run is not to go on from them. AlreadyExists: another job writes there.
+// (`job`: that of worker 0, which also finds the checkpoint for all) locks their folder:
+// input.lock. For --resume fills in input.resumed; input.length.notes say where the run goes on,
+// what is not whole, and what is otherwise than in the run that was interrupted. InvalidArgument:
+// the checkpoint is of another run, and how; or the folder has checkpoints, but the run is not to
+// go on from them. AlreadyExists: another job writes there.
 absl::Status OpenCheckpoints(const CommandLine& line, const std::optional<OutsideJob>& job,
                              RunInput& input);
 

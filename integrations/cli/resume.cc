@@ -16,8 +16,7 @@ absl::StatusOr<std::shared_ptr<const Checkpoint>> Find(const CommandLine& line, 
                                                        const Config& config) {
   constexpr auto kAll = Checkpoint::Check::kValues;
   if (!line.resume->empty()) {
-    auto opened = Checkpoint::Open(*line.resume, kAll);
-    return opened.ok() ? std::move(opened) : Annotate(opened.status(), "--resume");
+    return Annotate(Checkpoint::Open(*line.resume, kAll), "--resume");
   }
   const std::string& folder = config.cyclic.checkpoint.folder;
   if (folder.empty()) {

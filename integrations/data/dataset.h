@@ -33,8 +33,8 @@ class Split {
     int64_t* token_inputs;
     int64_t* targets;
   };
-  // `read` writes one sample, and moves each pointer behind what it has written. Several threads may
-  // call it at once.
+  // `read` writes one sample, and moves each pointer behind what it has written. Several threads
+  // may call it at once.
   Split(int64_t size, std::function<void(int64_t index, Place& to)> read)
       : size_(size), read_(std::move(read)) {}
   Split(Split&&) = default;

@@ -1,5 +1,4 @@
-// Maps and reads safetensors files, whose header is checked before anything in it is believed;
-// writes tensors one after the other, and names the file when it is whole.
+// Maps and reads safetensors files, whose header is checked before anything in it is believed.
 #include "integrations/data/safetensors.h"
 
 #include <fcntl.h>
@@ -23,6 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "base/files.h"
 #include "base/status.h"
 #include "p2p/unique_fd.h"
 #include "zero/optimizer/arithmetic.h"
@@ -212,10 +212,10 @@ absl::StatusOr<std::string> SafetensorsHead(const std::vector<TensorSpec>& tenso
       return InvalidArgument("no tensor may be called '__metadata__'");
     }
     if (json.contains(spec.name)) return InvalidArgument("tensor '", spec.name, "' stands twice");
-    const absl::StatusOr<uint64_t> bytes = ByteSize(spec, type);
-    if (!bytes.ok()) return Annotate(bytes.status(), absl::StrCat("tensor '", spec.name, "'"));
-    json[spec.name] = {{"dtype", type}, {"shape", spec.shape}, {"data_offsets", {at, at + *bytes}}};
-    at += *bytes;
+    RZ_ASSIGN_OR_RETURN(const uint64_t bytes,
+                        Annotate(ByteSize(spec, type), absl::StrCat("tensor '", spec.name, "'")));
+    json[spec.name] = {{"dtype", type}, {"shape", spec.shape}, {"data_offsets", {at, at + bytes}}};
+    at += bytes;
   }
   std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
   text.resize((8 + text.size() + multiple - 1) / multiple * multiple - 8, ' ');
@@ -281,9 +281,9 @@ absl::Status SafetensorsReader::Parse() {
       metadata_ = value;
       continue;
     }
-    absl::StatusOr<Entry> entry = ParseEntry(name, value, values_.size());
-    if (!entry.ok()) return Annotate(entry.status(), absl::StrCat("tensor '", name, "'"));
-    entries_.push_back(*std::move(entry));
+    RZ_ASSIGN_OR_RETURN(Entry entry, Annotate(ParseEntry(name, value, values_.size()),
+                                              absl::StrCat("tensor '", name, "'")));
+    entries_.push_back(std::move(entry));
   }
   std::ranges::sort(entries_, {}, [](const Entry& e) { return std::pair(e.begin, e.end); });
   // Values follow one another without gap or overlap, to the end.
@@ -343,76 +343,6 @@ absl::Status SafetensorsReader::Read(const std::string& name, const std::vector<
     return InvalidArgument(path_, ": tensor '", name, "' is ", entry->type_name, ": wanted I64");
   }
   if (!out.empty()) std::memcpy(out.data(), values_.data() + entry->begin, out.size_bytes());
-  return absl::OkStatus();
-}
-
-SafetensorsWriter::SafetensorsWriter(std::string path, std::vector<TensorSpec> tensors,
-                                     std::unique_ptr<OutputFile> file)
-    : path_(std::move(path)), tensors_(std::move(tensors)), file_(std::move(file)) {}
-
-absl::StatusOr<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(
-    const std::string& path, std::vector<TensorSpec> tensors,
-    const std::map<std::string, std::string>& metadata) {
-  for (const TensorSpec& spec : tensors) {
-    if (spec.type == TensorType::kF32 || spec.type == TensorType::kI64) continue;
-    return InvalidArgument(path, ": tensor '", spec.name, "': ", TypeName(spec.type),
-                           " is not written, only F32 and I64");
-  }
-  const absl::StatusOr<std::string> header = SafetensorsHead(tensors, metadata);
-  if (!header.ok()) return Annotate(header.status(), path);
-  RZ_ASSIGN_OR_RETURN(auto file, OutputFile::Open(path, OutputFile::As::kWhole));
-  RZ_RETURN_IF_ERROR(file->Write(*header));
-  std::unique_ptr<SafetensorsWriter> writer(
-      new SafetensorsWriter(path, std::move(tensors), std::move(file)));
-  writer->written_ = header->size();
-  return writer;
-}
-
-absl::Status SafetensorsWriter::WriteNext(const std::string& name, TensorType type,
-                                          std::span<const std::byte> bytes) {
-  if (file_ == nullptr || next_ == tensors_.size() || tensors_[next_].name != name) {
-    return InvalidArgument(path_, ": tensor '", name, "' is written where ",
-                           file_ == nullptr || next_ == tensors_.size()
-                               ? "no tensor is left"
-                               : absl::StrCat("'", tensors_[next_].name, "' is next"));
-  }
-  const TensorSpec& spec = tensors_[next_];
-  const std::string type_name = TypeName(spec.type);
-  RZ_ASSIGN_OR_RETURN(const uint64_t wanted, ByteSize(spec, type_name));
-  if (type != spec.type || bytes.size() != wanted) {
-    return InvalidArgument(path_, ": tensor '", name, "': ", bytes.size(), " bytes of ",
-                           TypeName(type), " given, but ", type_name, " ", ShapeText(spec.shape),
-                           " wants ", wanted);
-  }
-  RZ_RETURN_IF_ERROR(
-      file_->Write(absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())));
-  ++next_;
-  written_ += wanted;
-  return absl::OkStatus();
-}
-
-absl::Status SafetensorsWriter::Write(const std::string& name, std::span<const float> values) {
-  return WriteNext(name, TensorType::kF32, std::as_bytes(values));
-}
-
-absl::Status SafetensorsWriter::Write(const std::string& name, std::span<const int64_t> values) {
-  return WriteNext(name, TensorType::kI64, std::as_bytes(values));
-}
-
-absl::Status SafetensorsWriter::Finish() {
-  if (file_ == nullptr) return InvalidArgument(path_, ": is finished already");
-  if (next_ < tensors_.size()) {
-    return InvalidArgument(path_, ": tensor '", tensors_[next_].name, "' was not written");
-  }
-  RZ_RETURN_IF_ERROR(file_->Finish());
-  file_ = nullptr;
-  return absl::OkStatus();
-}
-
-absl::Status SafetensorsWriter::MoveTo(const std::string& path) {
-  if (file_ == nullptr) return InvalidArgument(path_, ": is finished already");
-  RZ_ASSIGN_OR_RETURN(file_, file_->CopyTo(path, written_));
-  path_ = path;
   return absl::OkStatus();
 }
 

@@ -1,9 +1,8 @@
-// Safetensors: a file of named tensors; written tensor by tensor, read in any order.
+// Safetensors: a file of named tensors; a head, and all values behind it.
 //
-//   RZ_ASSIGN_OR_RETURN(auto writer, SafetensorsWriter::Create("m.safetensors",
-//       {{.name = "in.weight", .type = TensorType::kF32, .shape = {256, 784}}, …}));
-//   RZ_RETURN_IF_ERROR(writer->Write("in.weight", values));   // in the order of the list
-//   RZ_RETURN_IF_ERROR(writer->Finish());                     // only now the file exists
+//   RZ_ASSIGN_OR_RETURN(std::string head, SafetensorsHead(
+//       {{.name = "in.weight", .type = TensorType::kF32, .shape = {256, 784}}, …}, {}));
+//   … write the head, and then each tensor's values in the order of the list …
 //
 //   RZ_ASSIGN_OR_RETURN(auto reader, SafetensorsReader::Open("m.safetensors"));
 //   RZ_RETURN_IF_ERROR(reader->Read("in.weight", {256, 784}, values));
@@ -24,7 +23,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/files.h"
 #include "zero/layout.h"
 
 namespace ringzero {
@@ -49,37 +47,6 @@ int64_t NumelOf(const std::vector<int64_t>& shape);  // values
 absl::StatusOr<std::string> SafetensorsHead(const std::vector<TensorSpec>& tensors,
                                             const std::map<std::string, std::string>& metadata,
                                             size_t multiple = 8);
-
-// Writes a whole file (base/files.h): without Finish nothing is left. Not thread-safe.
-class SafetensorsWriter {
- public:
-  // PermissionDenied: the file cannot be made. InvalidArgument: a name twice, a type other than
-  // kF32 and kI64.
-  static absl::StatusOr<std::unique_ptr<SafetensorsWriter>> Create(
-      const std::string& path, std::vector<TensorSpec> tensors,
-      const std::map<std::string, std::string>& metadata = {});
-
-  // `name`: the next of the list; `values`: as many as its shape says. After a PermissionDenied
-  // this tensor is still the next, and only MoveTo goes on.
-  absl::Status Write(const std::string& name, std::span<const float> values);
-  absl::Status Write(const std::string& name, std::span<const int64_t> values);
-  // Makes the file durable and gives it its name. Errors as for Write.
-  absl::Status Finish();
-  // Goes on in another file, with what is written so far: the disk is full, for example.
-  absl::Status MoveTo(const std::string& path);
-
- private:
-  SafetensorsWriter(std::string path, std::vector<TensorSpec> tensors,
-                    std::unique_ptr<OutputFile> file);
-  absl::Status WriteNext(const std::string& name, TensorType type,
-                         std::span<const std::byte> bytes);
-
-  std::string path_;
-  std::vector<TensorSpec> tensors_;
-  std::unique_ptr<OutputFile> file_;  // null after Finish
-  size_t next_ = 0;                   // in tensors_
-  uint64_t written_ = 0;              // bytes of the header and the tensors so far
-};
 
 // The file is mapped, so opening a large one is cheap; it must not be changed meanwhile.
 // Thread-safe.

@@ -5,8 +5,8 @@
 //   for (const Slice& slice : SlicesOf(records[0].events)) { … }
 //   RZ_RETURN_IF_ERROR(WriteTrace("trace.json.gz", ChromeTrace(records)));
 //
-// In the JSON a worker is a process, its tracks (sharding/study/event.h) are threads, operations are
-// slices, and a flow goes from each send to its receive. Format:
+// In the JSON a worker is a process, its tracks (sharding/study/event.h) are threads, operations
+// are slices, and a flow goes from each send to its receive. Format:
 // https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 #ifndef RINGZERO_INTEGRATIONS_SIGHT_CHROME_TRACE_H_
 #define RINGZERO_INTEGRATIONS_SIGHT_CHROME_TRACE_H_

@@ -48,8 +48,8 @@ using MetricsWriter =
 absl::StatusOr<std::string> MakeMonitorFolder(const MonitorConfig& monitor);
 
 // Each Make… takes the moment from which a run goes on, if it goes on from a checkpoint. What an
-// earlier run has written from there on is cut away; evaluations at this moment are, too, as they are
-// made again.
+// earlier run has written from there on is cut away; evaluations at this moment are, too, as they
+// are made again.
 
 // One event file, as `tensorboard --logdir` reads it. A NaN stays a NaN.
 absl::StatusOr<MetricsWriter> MakeTensorBoardWriter(

@@ -57,8 +57,8 @@ double SecondsOfProduct(ValueType type, int64_t side, double most) {
 
 constexpr int kPasses = 4;  // of one micro-batch each
 
-// While a guard of this kind lives, its listener hears of torch's allocations on this thread. One at
-// a time per thread, and not together with torch's profiler.
+// While a guard of this kind lives, its listener hears of torch's allocations on this thread. One
+// at a time per thread, and not together with torch's profiler.
 constexpr auto kListening = c10::DebugInfoKind::PROFILER_STATE;
 
 uint64_t AddressOf(const void* data) { return reinterpret_cast<uint64_t>(data); }

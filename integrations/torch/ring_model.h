@@ -116,8 +116,9 @@ class RingModel {
   // In place of Forward, backward and EndMicroBatch for a micro-batch without samples
   // (LapTask::missing): the last ones of an epoch's incomplete batch, if the plan counts samples
   // (PlanRequest::epoch_samples). A micro-batch with some of its samples is an ordinary one: its
-  // loss is the mean over them, and its gradients weigh as many (sharding/rules/schedule.h). If the plan
-  // counts, the first dimension of a forward's first input must be their number: InvalidArgument.
+  // loss is the mean over them, and its gradients weigh as many (sharding/rules/schedule.h). If the
+  // plan counts, the first dimension of a forward's first input must be their number:
+  // InvalidArgument.
   virtual absl::Status SkipMicroBatch(const std::vector<double>& metrics) = 0;
   // When NextLap says kCollect: shows version lap.iteration, by stage in model order: parameters
   // and running statistics, then gradients, then optimizer states. plan.collection says on which

@@ -63,7 +63,7 @@ struct RunWorkersOptions {
   TransportChoice transport = TransportChoice::kAuto;  // of processes
   int threads = 1;                                     // torch's, in each worker
   int metrics_count = 1;                               // as in EngineOptions
-  bool checksums = false;                              // p2p/checksummed_transport.h
+  bool checksums = false;                              // p2p/transport_decorator.h
   // For tests that bring faults about. on_start: called first in every process (kThreads: for
   // worker 0). decorate: wraps each transport, inside of its checksums.
   std::function<void(WorkerId)> on_start;
@@ -80,8 +80,8 @@ struct WorkerSeat {
 };
 
 // What the workers returned, by worker, as RunJob has it. `work` is called in every worker, and may
-// throw. In a job from outside worker 0 alone verifies the plan; the others take its proof, and Agree
-// finds out whether their plan is the same.
+// throw. In a job from outside worker 0 alone verifies the plan; the others take its proof, and
+// Agree finds out whether their plan is the same.
 //
 // Errors: those of RunJob; the first root cause has its worker's number in front ("worker 2: bad
 // file") unless it is that of the one process of all workers (kThreads).

@@ -1,5 +1,5 @@
-// One table of launchers, and the checks of the launcher that is taken. Joining opens the store that
-// an identity names, gathers, and shares the secret and the hosts.
+// One table of launchers, and the checks of the launcher that is taken. Joining opens the store
+// that an identity names, gathers, and shares the secret and the hosts.
 #include "p2p/job/join_job.h"
 
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// The launching process' side: a forked child for each worker, the records that the child sends, and
-// the loop that takes records, signals, deaths and deadlines and finds the first cause. Also a
+// The launching process' side: a forked child for each worker, the records that the child sends,
+// and the loop that takes records, signals, deaths and deadlines and finds the first cause. Also a
 // worker's side, in a process that this program or an outside launcher launched.
 #include "p2p/job/launcher.h"
 

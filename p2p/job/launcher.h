@@ -3,8 +3,8 @@
 // worker of a job that others have launched.
 //
 //   absl::StatusOr<std::vector<std::string>> results = RunJob(
-//       {.launch = {.workers = 4,
-//                   .on_report = [](WorkerId, const std::string& kind, const std::string& text) {}},
+//       {.launch = {.workers = 4, .on_report = [](WorkerId, const std::string& kind,
+//                                                 const std::string& text) {}},
 //        .seat = seat},
 //       [](WorkerContext& context) -> absl::StatusOr<std::string> {
 //         RZ_RETURN_IF_ERROR(context.Agree(sections));

@@ -54,7 +54,8 @@ std::vector<Cgroup> CgroupsOfThisProcess(absl::string_view controller,
 // cpu.cfs_quota_us) if the quota is less. Above 0. `root`: as above.
 double UsableCores(const std::string& root = "/");
 
-// Those of all hosts of a job, each like this one; bound workers have their own. `hosts`: as in JobSeat.
+// Those of all hosts of a job, each like this one; bound workers have their own. `hosts`: as in
+// JobSeat.
 double CoresOfJob(const std::vector<std::string>& hosts, int workers);
 
 // Whether this process may use fewer cores than its parent: a launcher has bound it to some.

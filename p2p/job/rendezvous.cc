@@ -1,6 +1,6 @@
 // A map, with a log behind it between processes: each process reads what others append. Agreement:
-// a text or an error is put in parts, "<code> <parts>" under the key "<what>/<worker>", the parts of
-// the text under "<what>/<worker>/<part>".
+// a text or an error is put in parts, "<code> <parts>" under the key "<what>/<worker>", the parts
+// of the text under "<what>/<worker>/<part>".
 #include "p2p/job/rendezvous.h"
 
 #include <unistd.h>

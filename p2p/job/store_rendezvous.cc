@@ -1,4 +1,5 @@
-// A folder as a store, a digest in front of each value, the gathering, and the thread of a Presence.
+// A folder as a store, a digest in front of each value, the gathering, and the thread of a
+// Presence.
 #include "p2p/job/store_rendezvous.h"
 
 #include <fcntl.h>

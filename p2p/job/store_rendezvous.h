@@ -1,5 +1,5 @@
-// Where the workers of a job meet: RendezvousStore, a place with values under names that all workers
-// reach (a folder or a TCPStore); and the Rendezvous that GatherAt makes of such a place.
+// Where the workers of a job meet: RendezvousStore, a place with values under names that all
+// workers reach (a folder or a TCPStore); and the Rendezvous that GatherAt makes of such a place.
 //
 //   RZ_ASSIGN_OR_RETURN(std::unique_ptr<RendezvousStore> folder,
 //                       OpenFileStore("/shared/job7", "4711"));
@@ -142,8 +142,8 @@ class Presence {
   // All have come, with `numbers` (by worker). A process with another number is of another start.
   // Before, only a worker that gave a sign since this worker came is known to be of this start.
   void Know(std::vector<std::string> numbers);
-  // The error with which the process of that number left, if it did. It may have left before our first
-  // look, which takes what it finds for an earlier start's.
+  // The error with which the process of that number left, if it did. It may have left before our
+  // first look, which takes what it finds for an earlier start's.
   absl::Status LastWords(WorkerId worker, const std::string& number) const;
   // OK while no worker is lost, and after Leave. Otherwise Unavailable: a worker fell silent, or
   // the store is lost; or the error with which a worker left. Thread-safe.

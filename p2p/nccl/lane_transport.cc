@@ -18,8 +18,8 @@ constexpr size_t kWakeBytes = 64;
 
 MessageKey KeyOf(const LaneWord& word) { return {word.kind, word.tag}; }
 
-// A Mailbox's words over another Transport, its payload over lanes. docs/p2p.md (Transport nccl) has a
-// payload's journey, and why both ends start together.
+// A Mailbox's words over another Transport, its payload over lanes. docs/p2p.md (Transport nccl)
+// has a payload's journey, and why both ends start together.
 //
 // Words are questions of the inner transport, which brings hellos, signs of life, deaths and aborts
 // as well. Its message thread runs the mailbox's callbacks. Thread-safe. Lock order: mailbox, wire,
@@ -27,25 +27,155 @@ MessageKey KeyOf(const LaneWord& word) { return {word.kind, word.tag}; }
 class LaneWire final : public Wire {
  public:
   // `word_kinds`: LaneParts::word_kinds.
-  LaneWire(WorkerId self, LaneRoutes routes, const std::vector<uint8_t>& word_kinds);
+  LaneWire(WorkerId self, LaneRoutes routes, const std::vector<uint8_t>& word_kinds)
+      : self_(self), routes_(std::move(routes)), peers_(routes_.to.size()) {
+    peers_[self.value].greeted = true;
+    for (const uint8_t kind : word_kinds) is_word_[kind % kMaxMessageKinds] = true;
+  }
 
   // Until Detach, `words` and `driver` live. The error of words' Allocate.
-  absl::Status Attach(Mailbox* mailbox, Transport* words, LaneDriver* driver);
-  void SayHello();
+  absl::Status Attach(Mailbox* mailbox, Transport* words, LaneDriver* driver) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    RZ_ASSIGN_OR_RETURN(wake_from_, words->Allocate(kWakeBytes, MemoryUse::kSums));
+    RZ_ASSIGN_OR_RETURN(wake_into_, words->Allocate(kWakeBytes, MemoryUse::kSums));
+    mailbox_ = mailbox;
+    words_ = words;
+    driver_ = driver;
+    return absl::OkStatus();
+  }
+  void SayHello() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (int w = 0; w < static_cast<int>(peers_.size()); ++w) {
+      if (w == self_.value) continue;
+      const auto answered = [this, w](const absl::StatusOr<std::string>& text) {
+        // Empty: it is not there yet, and will say hello itself.
+        if (text.ok() && !text->empty()) TakeHello(WorkerId(w), *text);
+      };
+      words_->Ask(WorkerId(w), std::string(kLaneHello), answered)
+          .IgnoreError();  // refused: words have ended
+    }
+  }
   // Ends the connection with both; from now on nothing is sent.
-  void Detach();
+  void Detach() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    mailbox_ = nullptr;
+    words_ = nullptr;
+    driver_ = nullptr;
+    ended_ = true;
+  }
 
-  bool SendBlock(WorkerId to, const BlockMessage& message) override;
-  bool Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) override;
-  void SendNote(WorkerId to, Note note) override;
-  void Wake() override;
+  bool SendBlock(WorkerId to, const BlockMessage& message) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (ended_) return false;
+    const LaneWord word = {.type = LaneWord::Type::kOffer,
+                           .kind = message.key.kind,
+                           .block = message.number,
+                           .tag = message.key.tag,
+                           .bytes = message.bytes};
+    if (is_word_[word.kind] && to != self_) {
+      Say(to, word);
+      return true;
+    }
+    // Nobody writes to what is sent.
+    auto* const data = const_cast<std::byte*>(message.data);
+    Offer(to, word, {data, message.bytes});
+    return false;
+  }
+  bool Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (ended_) return false;
+    std::vector<LaneWord>& unmet = peers_[from.value].unmet;
+    const auto offer = std::find_if(unmet.begin(), unmet.end(), [&](const LaneWord& each) {
+      return each.kind == message.key.kind && each.block == message.number;
+    });
+    const LaneWord word = *offer;
+    unmet.erase(offer);
+    if (is_word_[word.kind] && from != self_) return true;
+    const absl::Status accepted = StartReceive(from, word, block);
+    if (!accepted.ok()) FailLater(accepted);
+    return false;
+  }
+  void SendNote(WorkerId to, Note note) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    switch (note.kind) {
+      case Note::Kind::kAbort: return End(absl::Status(note.code, note.text));
+      case Note::Kind::kGoodbye:
+        peers_[to.value].goodbye_wanted = true;
+        return SayGoodbyeIfReady(to);
+      case Note::Kind::kQuestion: return Ask(to, note);
+      case Note::Kind::kAnswer: return;  // `words` answers itself
+    }
+  }
+  void Wake() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (words_ == nullptr || wake_underway_) return;
+    wake_underway_ = true;
+    // A message to ourselves: so the callbacks run on the thread that gives the signs of life, and
+    // a callback that hangs is seen as what it is.
+    const MessageKey key = {0, wakes_++};
+    const auto woken = [this](const absl::Status&) {
+      {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        wake_underway_ = false;
+        drained_.notify_all();
+      }
+      RunCallbacks();
+    };
+    if (!ended_ && words_->Post(self_, key, wake_into_.as<std::byte>(), woken).ok()) {
+      // Refused: `woken` gets that error.
+      words_->Send(self_, key, wake_from_.as<std::byte>(), [](const absl::Status&) {})
+          .IgnoreError();
+      return;
+    }
+    wake_underway_ = false;  // the words have ended: there is nobody left to look alive to
+    driver_->Post([this] { RunCallbacks(); });
+  }
 
   // The inner message thread's side: the answer to a word.
-  std::string OnWord(WorkerId from, const std::string& text);
-  void OnWordsFailed(const absl::Status& why);  // also the lanes' failures
+  std::string OnWord(WorkerId from, const std::string& text) {
+    if (text == kLaneHello) {
+      TakeHello(from, text);
+      return text;
+    }
+    absl::StatusOr<LaneWord> word = ParseLaneWord(text);
+    const absl::Status taken = word.ok() ? TakeWord(from, *word) : word.status();
+    if (!taken.ok()) Fail(Annotate(taken, absl::StrCat("from worker ", from.value)));
+    return "";
+  }
+  // Of the words, and of lanes.
+  void OnWordsFailed(const absl::Status& why) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      bool all_told = true;
+      for (int w = 0; w < static_cast<int>(peers_.size()); ++w) {
+        const Peer& peer = peers_[w];
+        // Or would be, had it said hello: it ended before.
+        const bool told = peer.goodbye_wanted && peer.offered.empty() && peer.sending == 0;
+        all_told = all_told && (w == self_.value || told);
+      }
+      // Nobody needs us, nor we anybody; an abort is still news.
+      if (all_told && why.code() == absl::StatusCode::kUnavailable) {
+        ended_ = true;
+        drained_.notify_all();
+        return;
+      }
+    }
+    Fail(why);
+  }
 
   // Waits until all that was sent and every goodbye is gone, at most `limit`.
-  void Drain(std::chrono::milliseconds limit);
+  void Drain(std::chrono::milliseconds limit) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    WaitUntil(lock, drained_, Deadline(limit), [this] {
+      if (ended_) return !wake_underway_;
+      for (int w = 0; w < static_cast<int>(peers_.size()); ++w) {
+        const Peer& peer = peers_[w];
+        if (!peer.offered.empty() || peer.sending > 0) return false;
+        if (peer.goodbye_wanted && !peer.goodbye_said) return false;
+      }
+      return !wake_underway_;
+    });
+  }
   bool SaidGoodbye(WorkerId to) const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return peers_[to.value].goodbye_wanted;
@@ -70,29 +200,181 @@ class LaneWire final : public Wire {
   };
 
   // All with mutex_ held.
-  void Say(WorkerId to, const LaneWord& word);
-  void End(const absl::Status& why);
-  void Ask(WorkerId to, const Note& question);
-  void SayGoodbyeIfReady(WorkerId to);
-  void StartSend(WorkerId to, const Offered& offered);
-  void Offer(WorkerId to, const LaneWord& message, std::span<std::byte> block);
+  void Say(WorkerId to, const LaneWord& word) {
+    Peer& peer = peers_[to.value];
+    if (!peer.greeted) return peer.unsaid.push_back(word);  // nobody may answer there yet
+    // A question that is not accepted has nobody to read it: the words have ended, and say so.
+    if (words_ != nullptr) {
+      words_->Ask(to, ToText(word), [](const absl::StatusOr<std::string>&) {}).IgnoreError();
+    }
+  }
+  void End(const absl::Status& why) {
+    if (ended_) return;
+    ended_ = true;
+    for (Peer& peer : peers_) peer.offered.clear();
+    driver_->Abort();
+    words_->Abort(why);  // which tells everybody
+    drained_.notify_all();
+  }
+  void Ask(WorkerId to, const Note& question) {
+    if (words_ == nullptr) return;
+    const auto answered = [this, to,
+                           number = question.number](const absl::StatusOr<std::string>& answer) {
+      // Its goodbye fails the question.
+      if (answer.ok() && *answer == kLaneGone) return;
+      Mailbox* const mailbox = HeldMailbox();
+      if (mailbox == nullptr || !answer.ok()) return;  // the end of words is told elsewhere
+      mailbox->OnNote(to, {.kind = Note::Kind::kAnswer, .number = number, .text = *answer});
+    };
+    words_->Ask(to, question.text, answered).IgnoreError();
+  }
+  void SayGoodbyeIfReady(WorkerId to) {
+    Peer& peer = peers_[to.value];
+    // A word must not overtake payload.
+    if (ended_ || !peer.greeted || peer.goodbye_said) return;
+    if (!peer.offered.empty() || peer.sending > 0) return;
+    if (peer.goodbye_wanted) {
+      peer.goodbye_said = true;
+      Say(to, {.type = LaneWord::Type::kGoodbye, .number = peer.offers});
+    }
+    drained_.notify_all();
+  }
+  void StartSend(WorkerId to, const Offered& offered) {
+    ++peers_[to.value].sending;
+    driver_->Start({.lane = routes_.to[to.value],
+                    .direction = LaneOp::Direction::kSend,
+                    .peer = to,
+                    .block = offered.block,
+                    .done = [this, to, word = offered.word] { Sent(to, word); }});
+  }
+  void Offer(WorkerId to, const LaneWord& message, std::span<std::byte> block) {
+    if (routes_.to[to.value] == kNoLane) {
+      return FailLater(InvalidArgument("no lane leads from worker ", self_.value, " to worker ",
+                                       to.value, " (", ToString(KeyOf(message)), ")"));
+    }
+    Peer& peer = peers_[to.value];
+    LaneWord word = message;
+    word.number = peer.offers++;
+    peer.offered.push_back({word, block});
+    if (to == self_) {
+      return driver_->Post([this, word] {
+        const absl::Status taken = TakeOffer(self_, word);
+        if (!taken.ok()) Fail(taken);
+      });
+    }
+    Say(to, word);
+  }
   // Later, when nobody holds the mailbox's lock.
-  void FailLater(const absl::Status& why);
-  absl::Status StartReceive(WorkerId from, const LaneWord& offer, std::span<std::byte> block);
-  absl::Status Go(WorkerId to, const LaneWord& word);
+  void FailLater(const absl::Status& why) {
+    driver_->Post([this, why] {
+      if (Mailbox* const mailbox = HeldMailbox()) mailbox->Fail(why);
+    });
+  }
+  absl::Status StartReceive(WorkerId from, const LaneWord& offer, std::span<std::byte> block) {
+    if (routes_.from[from.value] == kNoLane) {
+      return Internal("worker ", from.value, " offers a payload to worker ", self_.value,
+                      ", but no lane leads here");
+    }
+    ++peers_[from.value].receiving;
+    driver_->Start({.lane = routes_.from[from.value],
+                    .direction = LaneOp::Direction::kReceive,
+                    .peer = from,
+                    .block = block,
+                    .done = [this, from, offer] { Received(from, offer); }});
+    if (from == self_) return Go(self_, offer);
+    LaneWord go = offer;
+    go.type = LaneWord::Type::kGo;
+    Say(from, go);
+    return absl::OkStatus();
+  }
+  absl::Status Go(WorkerId to, const LaneWord& word) {
+    std::deque<Offered>& offered = peers_[to.value].offered;
+    const auto which = std::ranges::find(offered, word.number,
+                                         [](const Offered& each) { return each.word.number; });
+    if (which == offered.end()) return absl::InternalError("a go for what was not offered");
+    const Offered next = *which;
+    offered.erase(which);
+    StartSend(to, next);
+    return absl::OkStatus();
+  }
 
   // Without it.
-  void TakeHello(WorkerId from, const std::string& text);
-  absl::Status TakeWord(WorkerId from, const LaneWord& word);
-  absl::Status TakeOffer(WorkerId from, const LaneWord& word);
-  void Sent(WorkerId to, const LaneWord& word);
-  void Received(WorkerId from, const LaneWord& word);
+  void TakeHello(WorkerId from, const std::string& text) {
+    if (text != kLaneHello) return Fail(Internal("worker ", from.value, " has no lanes"));
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Peer& peer = peers_[from.value];
+    if (std::exchange(peer.greeted, true)) return;
+    for (const LaneWord& word : std::exchange(peer.unsaid, {})) Say(from, word);
+    SayGoodbyeIfReady(from);
+  }
+  absl::Status TakeWord(WorkerId from, const LaneWord& word) {
+    if (word.type == LaneWord::Type::kOffer) return TakeOffer(from, word);
+    bool goodbye = false;
+    Mailbox* mailbox = nullptr;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (ended_) return absl::OkStatus();
+      mailbox = mailbox_;
+      Peer& peer = peers_[from.value];
+      if (word.type == LaneWord::Type::kGo) {
+        RZ_RETURN_IF_ERROR(Go(from, word));
+      } else {
+        peer.goodbye_came = true;
+        goodbye = peer.receiving == 0;
+      }
+    }
+    if (goodbye) mailbox->OnNote(from, {.kind = Note::Kind::kGoodbye});
+    mailbox->RunCallbacks();
+    return absl::OkStatus();
+  }
+  absl::Status TakeOffer(WorkerId from, const LaneWord& word) {
+    Mailbox* mailbox = nullptr;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (ended_) return absl::OkStatus();
+      mailbox = mailbox_;
+      peers_[from.value].unmet.push_back(word);
+    }
+    const BlockMessage message = {.key = KeyOf(word), .number = word.block, .bytes = word.bytes};
+    RZ_ASSIGN_OR_RETURN(const auto block, mailbox->OnBlock(from, message));
+    if (block.has_value() && Move(from, message, *block)) {
+      mailbox->OnMoved(from, word.kind, word.block);
+    }
+    mailbox->RunCallbacks();
+    return absl::OkStatus();
+  }
+  void Sent(WorkerId to, const LaneWord& word) {
+    Mailbox* const mailbox = HeldMailbox();
+    if (mailbox != nullptr) mailbox->OnSent(to, word.kind, word.block);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    --peers_[to.value].sending;
+    SayGoodbyeIfReady(to);
+  }
+  void Received(WorkerId from, const LaneWord& word) {
+    Mailbox* const mailbox = HeldMailbox();
+    if (mailbox == nullptr) return;
+    mailbox->OnMoved(from, word.kind, word.block);
+    bool goodbye = false;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      Peer& peer = peers_[from.value];
+      goodbye = --peer.receiving == 0 && peer.goodbye_came;
+    }
+    if (goodbye) mailbox->OnNote(from, {.kind = Note::Kind::kGoodbye});
+  }
   Mailbox* HeldMailbox() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return mailbox_;
   }
-  void RunCallbacks();
-  void Fail(const absl::Status& why);
+  void RunCallbacks() {
+    if (Mailbox* const mailbox = HeldMailbox()) mailbox->RunCallbacks();
+  }
+  void Fail(const absl::Status& why) {
+    Mailbox* const mailbox = HeldMailbox();
+    if (mailbox == nullptr) return;
+    mailbox->Fail(why);
+    mailbox->RunCallbacks();
+  }
 
   const WorkerId self_;
   const LaneRoutes routes_;
@@ -109,339 +391,6 @@ class LaneWire final : public Wire {
   bool wake_underway_ = false;
   uint64_t wakes_ = 0;
 };
-
-LaneWire::LaneWire(WorkerId self, LaneRoutes routes, const std::vector<uint8_t>& word_kinds)
-    : self_(self), routes_(std::move(routes)), peers_(routes_.to.size()) {
-  peers_[self.value].greeted = true;
-  for (const uint8_t kind : word_kinds) is_word_[kind % kMaxMessageKinds] = true;
-}
-
-absl::Status LaneWire::Attach(Mailbox* mailbox, Transport* words, LaneDriver* driver) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  RZ_ASSIGN_OR_RETURN(wake_from_, words->Allocate(kWakeBytes, MemoryUse::kSums));
-  RZ_ASSIGN_OR_RETURN(wake_into_, words->Allocate(kWakeBytes, MemoryUse::kSums));
-  mailbox_ = mailbox;
-  words_ = words;
-  driver_ = driver;
-  return absl::OkStatus();
-}
-
-void LaneWire::Detach() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  mailbox_ = nullptr;
-  words_ = nullptr;
-  driver_ = nullptr;
-  ended_ = true;
-}
-
-void LaneWire::SayHello() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  for (int w = 0; w < static_cast<int>(peers_.size()); ++w) {
-    if (w == self_.value) continue;
-    const auto answered = [this, w](const absl::StatusOr<std::string>& text) {
-      // Empty: it is not there yet, and will say hello itself.
-      if (text.ok() && !text->empty()) TakeHello(WorkerId(w), *text);
-    };
-    words_->Ask(WorkerId(w), std::string(kLaneHello), answered)
-        .IgnoreError();  // refused: words have ended
-  }
-}
-
-void LaneWire::TakeHello(WorkerId from, const std::string& text) {
-  if (text != kLaneHello) return Fail(Internal("worker ", from.value, " has no lanes"));
-  const std::lock_guard<std::mutex> lock(mutex_);
-  Peer& peer = peers_[from.value];
-  if (std::exchange(peer.greeted, true)) return;
-  for (const LaneWord& word : std::exchange(peer.unsaid, {})) Say(from, word);
-  SayGoodbyeIfReady(from);
-}
-
-void LaneWire::Say(WorkerId to, const LaneWord& word) {
-  Peer& peer = peers_[to.value];
-  if (!peer.greeted) return peer.unsaid.push_back(word);  // nobody may answer there yet
-  // A question that is not accepted has nobody to read it: the words have ended, and say so.
-  if (words_ != nullptr) {
-    words_->Ask(to, ToText(word), [](const absl::StatusOr<std::string>&) {}).IgnoreError();
-  }
-}
-
-bool LaneWire::SendBlock(WorkerId to, const BlockMessage& message) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (ended_) return false;
-  const LaneWord word = {.type = LaneWord::Type::kOffer,
-                         .kind = message.key.kind,
-                         .block = message.number,
-                         .tag = message.key.tag,
-                         .bytes = message.bytes};
-  if (is_word_[word.kind] && to != self_) {
-    Say(to, word);
-    return true;
-  }
-  // Nobody writes to what is sent.
-  auto* const data = const_cast<std::byte*>(message.data);
-  Offer(to, word, {data, message.bytes});
-  return false;
-}
-
-void LaneWire::Offer(WorkerId to, const LaneWord& message, std::span<std::byte> block) {
-  if (routes_.to[to.value] == kNoLane) {
-    return FailLater(InvalidArgument("no lane leads from worker ", self_.value, " to worker ",
-                                     to.value, " (", ToString(KeyOf(message)), ")"));
-  }
-  Peer& peer = peers_[to.value];
-  LaneWord word = message;
-  word.number = peer.offers++;
-  peer.offered.push_back({word, block});
-  if (to == self_) {
-    return driver_->Post([this, word] {
-      const absl::Status taken = TakeOffer(self_, word);
-      if (!taken.ok()) Fail(taken);
-    });
-  }
-  Say(to, word);
-}
-
-void LaneWire::FailLater(const absl::Status& why) {
-  driver_->Post([this, why] {
-    if (Mailbox* const mailbox = HeldMailbox()) mailbox->Fail(why);
-  });
-}
-
-void LaneWire::SendNote(WorkerId to, Note note) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  switch (note.kind) {
-    case Note::Kind::kAbort: return End(absl::Status(note.code, note.text));
-    case Note::Kind::kGoodbye: peers_[to.value].goodbye_wanted = true; return SayGoodbyeIfReady(to);
-    case Note::Kind::kQuestion: return Ask(to, note);
-    case Note::Kind::kAnswer: return;  // `words` answers itself
-  }
-}
-
-void LaneWire::End(const absl::Status& why) {
-  if (ended_) return;
-  ended_ = true;
-  for (Peer& peer : peers_) peer.offered.clear();
-  driver_->Abort();
-  words_->Abort(why);  // which tells everybody
-  drained_.notify_all();
-}
-
-void LaneWire::SayGoodbyeIfReady(WorkerId to) {
-  Peer& peer = peers_[to.value];
-  // A word must not overtake payload.
-  if (ended_ || !peer.greeted || peer.goodbye_said) return;
-  if (!peer.offered.empty() || peer.sending > 0) return;
-  if (peer.goodbye_wanted) {
-    peer.goodbye_said = true;
-    Say(to, {.type = LaneWord::Type::kGoodbye, .number = peer.offers});
-  }
-  drained_.notify_all();
-}
-
-void LaneWire::Ask(WorkerId to, const Note& question) {
-  if (words_ == nullptr) return;
-  const auto answered = [this, to,
-                         number = question.number](const absl::StatusOr<std::string>& answer) {
-    // Its goodbye fails the question.
-    if (answer.ok() && *answer == kLaneGone) return;
-    Mailbox* const mailbox = HeldMailbox();
-    if (mailbox == nullptr || !answer.ok()) return;  // the end of words is told elsewhere
-    mailbox->OnNote(to, {.kind = Note::Kind::kAnswer, .number = number, .text = *answer});
-  };
-  words_->Ask(to, question.text, answered).IgnoreError();
-}
-
-void LaneWire::Wake() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (words_ == nullptr || wake_underway_) return;
-  wake_underway_ = true;
-  // A message to ourselves: so the callbacks run on the thread that gives the signs of life, and a
-  // callback that hangs is seen as what it is.
-  const MessageKey key = {0, wakes_++};
-  const auto woken = [this](const absl::Status&) {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      wake_underway_ = false;
-      drained_.notify_all();
-    }
-    RunCallbacks();
-  };
-  if (!ended_ && words_->Post(self_, key, wake_into_.as<std::byte>(), woken).ok()) {
-    // Refused: `woken` gets that error.
-    words_->Send(self_, key, wake_from_.as<std::byte>(), [](const absl::Status&) {}).IgnoreError();
-    return;
-  }
-  wake_underway_ = false;  // the words have ended: there is nobody left to look alive to
-  driver_->Post([this] { RunCallbacks(); });
-}
-
-void LaneWire::RunCallbacks() {
-  if (Mailbox* const mailbox = HeldMailbox()) mailbox->RunCallbacks();
-}
-
-void LaneWire::Fail(const absl::Status& why) {
-  Mailbox* const mailbox = HeldMailbox();
-  if (mailbox == nullptr) return;
-  mailbox->Fail(why);
-  mailbox->RunCallbacks();
-}
-
-void LaneWire::OnWordsFailed(const absl::Status& why) {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    bool all_told = true;
-    for (int w = 0; w < static_cast<int>(peers_.size()); ++w) {
-      const Peer& peer = peers_[w];
-      // Or would be, had it said hello: it ended before.
-      const bool told = peer.goodbye_wanted && peer.offered.empty() && peer.sending == 0;
-      all_told = all_told && (w == self_.value || told);
-    }
-    // Nobody needs us, nor we anybody; an abort is still news.
-    if (all_told && why.code() == absl::StatusCode::kUnavailable) {
-      ended_ = true;
-      drained_.notify_all();
-      return;
-    }
-  }
-  Fail(why);
-}
-
-std::string LaneWire::OnWord(WorkerId from, const std::string& text) {
-  if (text == kLaneHello) {
-    TakeHello(from, text);
-    return text;
-  }
-  absl::StatusOr<LaneWord> word = ParseLaneWord(text);
-  const absl::Status taken = word.ok() ? TakeWord(from, *word) : word.status();
-  if (!taken.ok()) Fail(Annotate(taken, absl::StrCat("from worker ", from.value)));
-  return "";
-}
-
-absl::Status LaneWire::TakeWord(WorkerId from, const LaneWord& word) {
-  if (word.type == LaneWord::Type::kOffer) return TakeOffer(from, word);
-  bool goodbye = false;
-  Mailbox* mailbox = nullptr;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (ended_) return absl::OkStatus();
-    mailbox = mailbox_;
-    Peer& peer = peers_[from.value];
-    if (word.type == LaneWord::Type::kGo) {
-      RZ_RETURN_IF_ERROR(Go(from, word));
-    } else {
-      peer.goodbye_came = true;
-      goodbye = peer.receiving == 0;
-    }
-  }
-  if (goodbye) mailbox->OnNote(from, {.kind = Note::Kind::kGoodbye});
-  mailbox->RunCallbacks();
-  return absl::OkStatus();
-}
-
-absl::Status LaneWire::TakeOffer(WorkerId from, const LaneWord& word) {
-  Mailbox* mailbox = nullptr;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (ended_) return absl::OkStatus();
-    mailbox = mailbox_;
-    peers_[from.value].unmet.push_back(word);
-  }
-  const BlockMessage message = {.key = KeyOf(word), .number = word.block, .bytes = word.bytes};
-  RZ_ASSIGN_OR_RETURN(const auto block, mailbox->OnBlock(from, message));
-  if (block.has_value() && Move(from, message, *block)) {
-    mailbox->OnMoved(from, word.kind, word.block);
-  }
-  mailbox->RunCallbacks();
-  return absl::OkStatus();
-}
-
-bool LaneWire::Move(WorkerId from, const BlockMessage& message, std::span<std::byte> block) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (ended_) return false;
-  std::vector<LaneWord>& unmet = peers_[from.value].unmet;
-  const auto offer = std::find_if(unmet.begin(), unmet.end(), [&](const LaneWord& each) {
-    return each.kind == message.key.kind && each.block == message.number;
-  });
-  const LaneWord word = *offer;
-  unmet.erase(offer);
-  if (is_word_[word.kind] && from != self_) return true;
-  const absl::Status accepted = StartReceive(from, word, block);
-  if (!accepted.ok()) FailLater(accepted);
-  return false;
-}
-
-absl::Status LaneWire::StartReceive(WorkerId from, const LaneWord& offer,
-                                    std::span<std::byte> block) {
-  if (routes_.from[from.value] == kNoLane) {
-    return Internal("worker ", from.value, " offers a payload to worker ", self_.value,
-                    ", but no lane leads here");
-  }
-  ++peers_[from.value].receiving;
-  driver_->Start({.lane = routes_.from[from.value],
-                  .direction = LaneOp::Direction::kReceive,
-                  .peer = from,
-                  .block = block,
-                  .done = [this, from, offer] { Received(from, offer); }});
-  if (from == self_) return Go(self_, offer);
-  LaneWord go = offer;
-  go.type = LaneWord::Type::kGo;
-  Say(from, go);
-  return absl::OkStatus();
-}
-
-absl::Status LaneWire::Go(WorkerId to, const LaneWord& word) {
-  std::deque<Offered>& offered = peers_[to.value].offered;
-  const auto which =
-      std::ranges::find(offered, word.number, [](const Offered& each) { return each.word.number; });
-  if (which == offered.end()) return absl::InternalError("a go for what was not offered");
-  const Offered next = *which;
-  offered.erase(which);
-  StartSend(to, next);
-  return absl::OkStatus();
-}
-
-void LaneWire::StartSend(WorkerId to, const Offered& offered) {
-  ++peers_[to.value].sending;
-  driver_->Start({.lane = routes_.to[to.value],
-                  .direction = LaneOp::Direction::kSend,
-                  .peer = to,
-                  .block = offered.block,
-                  .done = [this, to, word = offered.word] { Sent(to, word); }});
-}
-
-void LaneWire::Sent(WorkerId to, const LaneWord& word) {
-  Mailbox* const mailbox = HeldMailbox();
-  if (mailbox != nullptr) mailbox->OnSent(to, word.kind, word.block);
-  const std::lock_guard<std::mutex> lock(mutex_);
-  --peers_[to.value].sending;
-  SayGoodbyeIfReady(to);
-}
-
-void LaneWire::Received(WorkerId from, const LaneWord& word) {
-  Mailbox* const mailbox = HeldMailbox();
-  if (mailbox == nullptr) return;
-  mailbox->OnMoved(from, word.kind, word.block);
-  bool goodbye = false;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    Peer& peer = peers_[from.value];
-    goodbye = --peer.receiving == 0 && peer.goodbye_came;
-  }
-  if (goodbye) mailbox->OnNote(from, {.kind = Note::Kind::kGoodbye});
-}
-
-void LaneWire::Drain(std::chrono::milliseconds limit) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  WaitUntil(lock, drained_, Deadline(limit), [this] {
-    if (ended_) return !wake_underway_;
-    for (int w = 0; w < static_cast<int>(peers_.size()); ++w) {
-      const Peer& peer = peers_[w];
-      if (!peer.offered.empty() || peer.sending > 0) return false;
-      if (peer.goodbye_wanted && !peer.goodbye_said) return false;
-    }
-    return !wake_underway_;
-  });
-}
 
 class LaneTransport final : public Mailbox {
  public:

@@ -1,5 +1,5 @@
-// All calls of NCCL and of the CUDA runtime beside it: how both are loaded, memory of a GPU, a Lane of
-// NCCL's sends and receives, and how all of a worker's are connected.
+// All calls of NCCL and of the CUDA runtime beside it: how both are loaded, memory of a GPU, a Lane
+// of NCCL's sends and receives, and how all of a worker's are connected.
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <nccl.h>

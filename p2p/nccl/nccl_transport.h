@@ -7,8 +7,8 @@
 //                           .news = news, .lane = {.device = 0}},
 //                           options));
 //
-// There is a lane for every ordered pair of workers that exchange payload (`pairs`), and one for each
-// worker's messages to itself. Payload lies in the GPU's memory (TransportOptions::memory =
+// There is a lane for every ordered pair of workers that exchange payload (`pairs`), and one for
+// each worker's messages to itself. Payload lies in the GPU's memory (TransportOptions::memory =
 // MemoryKind::kCuda). As LaneTransport otherwise.
 //
 // Communicators are non-blocking: nothing here waits in NCCL, but MakeNcclLanes, up to a limit.

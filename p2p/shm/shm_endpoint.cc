@@ -1,5 +1,5 @@
-// Socket pairs made before a fork; or one loop that accepts, connects and checks, until every peer is
-// there or the time is over.
+// Socket pairs made before a fork; or one loop that accepts, connects and checks, until every peer
+// is there or the time is over.
 #include "p2p/shm/shm_endpoint.h"
 
 #include <poll.h>

@@ -4,8 +4,8 @@
 //   SendResult sent = SendPacket(socket, {bytes, size}, {memory_file});
 //   ReceiveResult got = ReceivePacket(socket, buffer);   // got.kind == kPacket: got.bytes of it
 //
-// Workers that were not forked together prove first who they are, each by a MAC over both nonces and
-// both numbers, for which it must know the job's secret:
+// Workers that were not forked together prove first who they are, each by a MAC over both nonces
+// and both numbers, for which it must know the job's secret:
 //
 //   connects: Opening{from, to, nonce}   ->
 //                                        <-  Challenge{nonce, mac}

@@ -69,8 +69,8 @@ class ShmTransport final : public Mailbox {
 // have to rely on another thread's turn. Thread-safe; Begin, Take and Look by one thread.
 class SocketWatch {
  public:
-  // `bell` is rung by the watch's own thread; null: there is no thread. Sockets that are -1 are left
-  // out; the others may be closed at any time. ResourceExhausted when the system refuses.
+  // `bell` is rung by the watch's own thread; null: there is no thread. Sockets that are -1 are
+  // left out; the others may be closed at any time. ResourceExhausted when the system refuses.
   static absl::StatusOr<std::unique_ptr<SocketWatch>> Create(std::span<const int> sockets,
                                                              Doorbell* bell) {
     UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));

@@ -12,7 +12,7 @@
 // ShmPort: its way to the peers of its host; reads their words and notices their deaths.
 //
 //   ShmWire wire(endpoint.self, endpoint.Members(), endpoint.rings);
-//   RZ_ASSIGN_OR_RETURN(auto port, ShmPort::Create(std::move(endpoint), {mailbox, wire, arenas, options}));
+//   RZ_ASSIGN_OR_RETURN(auto port, ShmPort::Create(std::move(endpoint), {mailbox, …}));
 //
 // A mailbox may have several ports, each for some of its peers: this one is for those with a
 // socket, and for this worker itself if the mailbox's wire passes its words to itself on to `wire`.

@@ -97,9 +97,7 @@ class UcxTransport final : public Mailbox {
 absl::StatusOr<PayloadMemory> MemoryFor(MemoryKind kind, PayloadMemory given) {
   if (given.map == nullptr) {
     if (kind == MemoryKind::kHost) return HostMemory();
-    absl::StatusOr<PayloadMemory> made = MakeCudaMemory(0, CudaPlace::kDevice);
-    if (!made.ok()) return Annotate(made.status(), "memory 'cuda' over ucx");
-    return made;
+    return Annotate(MakeCudaMemory(0, CudaPlace::kDevice), "memory 'cuda' over ucx");
   }
   if (given.kind == kind) return given;
   return absl::InvalidArgumentError("ucx: the memory given is of another kind than asked for");

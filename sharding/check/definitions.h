@@ -75,7 +75,7 @@ std::vector<int> RequiredCollections(const Plan& plan);
 std::vector<int> RequiredCheckpoints(const Plan& plan);
 int RequiredParts(const Plan& plan, int worker);
 
-// --- symbols: what a block holds, in a run on symbols (CheckMeaning in verify.h) ----------------------
+// --- symbols: what a block holds, in a run on symbols (CheckMeaning in verify.h) -----------------
 //
 //   const Symbol sum{Symbol::Of::kSum, 2, 4, 8};
 //   SymbolText(sum);   // "the sum of micro-batches 4 to 7 of stage 2"

@@ -60,7 +60,7 @@ class SymbolicRun {
  private:
   using Of = Symbol::Of;
 
-  // --- before the run -----------------------------------------------------------------------------
+  // --- before the run ----------------------------------------------------------------------------
   absl::Status CheckForms() const {
     std::vector<Op> ops;  // of one worker
     for (int w = 0; w < plan_.workers; ++w) {
@@ -123,7 +123,7 @@ class SymbolicRun {
   }
   static MemoryBlock StateBlock(int j) { return {.kind = BlockKind::kState, .stage = StageId(j)}; }
 
-  // --- the order ----------------------------------------------------------------------------------
+  // --- the order ---------------------------------------------------------------------------------
   absl::Status RunAll() {
     before_.resize(ring_.count());
     for (int w = 0; w < plan_.workers; ++w) {
@@ -164,7 +164,7 @@ class SymbolicRun {
   // Which of so many that are ready is next.
   size_t Draw(size_t ready) { return order_ == 0 ? ready - 1 : random_() % ready; }
 
-  // --- symbols ------------------------------------------------------------------------------------
+  // --- symbols -----------------------------------------------------------------------------------
   int64_t per_iteration() const { return int64_t{plan_.workers} * plan_.laps; }
   bool Replicated() const { return plan_.zero_stage == 0 || !plan_.exchange; }
   bool Owns(int w, int j) const { return plan_.stages[j].owner.value == w || Replicated(); }
@@ -224,8 +224,9 @@ class SymbolicRun {
     Touch(place, false);
     return At(place).symbol;
   }
-  // A use that several workers may overlap in. Of a large ring not those of versions, since that takes
-  // long: Verify proves besides that versions are not overwritten (WaitGraph::CheckOverwrites).
+  // A use that several workers may overlap in. Of a large ring not those of versions, since that
+  // takes long: Verify proves besides that versions are not overwritten
+  // (WaitGraph::CheckOverwrites).
   void Touch(const BlockPlace& place, bool writes) {
     if (!plan_.lends()) return;
     const BlockKind kind = NameOf(place).kind;
@@ -259,7 +260,7 @@ class SymbolicRun {
     return absl::OkStatus();
   }
 
-  // --- operations ---------------------------------------------------------------------------------
+  // --- operations --------------------------------------------------------------------------------
   absl::Status Do(int i) {
     at_ = i;
     worker_ = ring_.worker_of(i);
@@ -597,7 +598,7 @@ class SymbolicRun {
     return absl::OkStatus();
   }
 
-  // --- messages -----------------------------------------------------------------------------------
+  // --- messages ----------------------------------------------------------------------------------
   static bool IsLoan(const Cell& cell) { return cell.lent != BlockPlace(); }
   static bool IsFull(const Cell& cell) { return cell.symbol.of != Of::kNothing || IsLoan(cell); }
   static bool IsHeld(const MemoryBlock& block) {
@@ -742,8 +743,8 @@ class SymbolicRun {
                   {Of::kSum, j, first, first + (op_->lap.value + 1) * int64_t{plan_.workers}});
   }
 
-  // A copy comes from the previous micro-batch if that one read the same, and no lap begins that the
-  // owners begin. An evaluation's comes from the left. All others come from the owner.
+  // A copy comes from the previous micro-batch if that one read the same, and no lap begins that
+  // the owners begin. An evaluation's comes from the left. All others come from the owner.
   absl::Status CheckSource() const {
     const int j = op_->stage.value;
     Channel channel = Channel::kInject;
@@ -771,7 +772,7 @@ class SymbolicRun {
     return Wrong("comes another way than the plan says");
   }
 
-  // --- after the run ------------------------------------------------------------------------------
+  // --- after the run -----------------------------------------------------------------------------
   absl::Status CheckEnd() {
     int64_t masters = 0;
     for (int w = 0; w < plan_.workers; ++w) {

@@ -20,8 +20,8 @@ absl::Status CheckProgress(Plan plan, int window) {
   return WaitGraph(ring).CheckProgress();
 }
 
-// The smallest window of at least `least` without a circle of waits, if there is one. Each window has
-// a program of its own: blocks are named by it.
+// The smallest window of at least `least` without a circle of waits, if there is one. Each window
+// has a program of its own: blocks are named by it.
 absl::StatusOr<int> SmallestFrom(const Plan& plan, int least) {
   if (CheckProgress(plan, least).ok()) return least;
   RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(plan));

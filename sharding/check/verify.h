@@ -31,13 +31,13 @@ namespace ringzero {
 // - nothing waits in a circle, with plan.window slots per channel.
 absl::Status Verify(const Plan& plan, std::vector<Program> programs);
 
-// --- meaning: one sequential run of all programs on symbols -----------------------------------------
+// --- meaning: one sequential run of all programs on symbols --------------------------------------
 //
 // Each block holds a symbol: θ_3 of stage 2, the sum of the gradients of micro-batches 8 to 11, the
 // fold of five micro-batches' metrics. Operations run one after the other, in an order that the
-// hazards on blocks allow (link.h); each must find what the definitions say (definitions.h), and leaves
-// what it makes. Any other order that the hazards allow means the same, so one run stands for all
-// timings. No code is shared with what writes programs.
+// hazards on blocks allow (link.h); each must find what the definitions say (definitions.h), and
+// leaves what it makes. Any other order that the hazards allow means the same, so one run stands
+// for all timings. No code is shared with what writes programs.
 //
 // FailedPrecondition, naming worker, line and operation, unless
 // - every operation has the fields and operands of its kind, and is listed once;
@@ -62,7 +62,8 @@ absl::Status VerifyPlan(const Plan& plan);
 class PlanProof {
  public:
   PlanProof() = default;  // covers no plan
-  // What Write has written in another process, which had the proof. InvalidArgument: something else.
+  // What Write has written in another process, which had the proof. InvalidArgument: something
+  // else.
   static absl::StatusOr<PlanProof> Parse(const std::string& text);
   std::string Write() const { return absl::StrCat(window_, " ", digest_); }
 

@@ -5,8 +5,8 @@
 //   RZ_RETURN_IF_ERROR(graph.CheckOverwrites(plan));        // no update overwrites what is read
 //
 // A node is an operation that is done; for a send that means handed to the transport, for a receive
-// delivered. Edges: what Link says (data, slots, pending, tokens, the buffer rule), send to receive, and
-// the FIFO of each channel.
+// delivered. Edges: what Link says (data, slots, pending, tokens, the buffer rule), send to
+// receive, and the FIFO of each channel.
 #ifndef RINGZERO_SHARDING_CHECK_WAIT_GRAPH_H_
 #define RINGZERO_SHARDING_CHECK_WAIT_GRAPH_H_
 
@@ -68,7 +68,8 @@ class WaitGraph {
   // written, or reads it in an order that only chance decides. A relay needs no check of its own:
   // whoever it is for waits for it and reads. Holds for any window. Of more than `small_ring`
   // operations it goes through the graph only for reads that come behind their worker's last
-  // gradient for that update. Then CheckMeaning must have found that updates wait for all gradients.
+  // gradient for that update. Then CheckMeaning must have found that updates wait for all
+  // gradients.
   absl::Status CheckOverwrites(const Plan& plan, int small_ring = kSmallRing) const;
 
   // The most messages on one channel: more slots change nothing.

@@ -20,10 +20,10 @@
 namespace ringzero {
 namespace {
 
-// Blocks that differ in their index alone and take turns. What comes into block i need not always be of
-// the same stage: where 12 messages of a lap take turns in 8 blocks, block 0 gets what block 4 got
-// before. If the messages of all parts of a program are multiples of g, a message has the same
-// index modulo g in each part.
+// Blocks that differ in their index alone and take turns. What comes into block i need not always
+// be of the same stage: where 12 messages of a lap take turns in 8 blocks, block 0 gets what block
+// 4 got before. If the messages of all parts of a program are multiples of g, a message has the
+// same index modulo g in each part.
 class Family {
  public:
   explicit Family(int count) : classes_(count), bytes_(static_cast<size_t>(count)) {}
@@ -147,8 +147,8 @@ class TableWriter {
 
 int64_t NumbersBytes(int count) { return int64_t{count} * static_cast<int64_t>(sizeof(double)); }
 
-// What `op` needs of a block that StateBlocks does not have. 0: another operation says it, or it has
-// no bytes.
+// What `op` needs of a block that StateBlocks does not have. 0: another operation says it, or it
+// has no bytes.
 int64_t BytesFor(const Plan& plan, const Instruction& op, const MemoryBlock& block,
                  int metrics_count) {
   const bool is_received =

@@ -66,12 +66,13 @@ struct OwnBlock {
 };
 
 // The states of `self` and the sums that it begins, by stage: what the forecast counts, and what is
-// lent. `moment_bytes`: by stage, what its optimizer keeps (zero/optimizer/optimizer.h); empty: nothing.
+// lent. `moment_bytes`: by stage, what its optimizer keeps (zero/optimizer/optimizer.h); empty:
+// nothing.
 std::vector<OwnBlock> StateBlocks(const Plan& plan, WorkerId self,
                                   std::span<const int64_t> moment_bytes);
 
-// What messages come into and leave from besides, and statistics, metrics and norms: first what is lent.
-// The errors of ProgramWriter.
+// What messages come into and leave from besides, and statistics, metrics and norms: first what is
+// lent. The errors of ProgramWriter.
 absl::StatusOr<std::vector<OwnBlock>> MessageBlocks(const Plan& plan, WorkerId self,
                                                     int metrics_count);
 
@@ -83,8 +84,8 @@ struct BlockSizes {
 absl::StatusOr<std::vector<OwnBlock>> BlockTable(const Plan& plan, WorkerId self,
                                                  const BlockSizes& sizes);
 
-// Who sends payload to whom, ascending: what a transport needs that connects ordered pairs. The errors
-// of ProgramWriter.
+// Who sends payload to whom, ascending: what a transport needs that connects ordered pairs. The
+// errors of ProgramWriter.
 absl::StatusOr<std::vector<std::pair<WorkerId, WorkerId>>> PayloadPairs(const Plan& plan);
 
 // What a worker says of what it has written (zero/checkpoint).
@@ -96,7 +97,8 @@ int64_t MessageBytes(const Plan& plan, const Op& message, int metrics_count);
 // One line per block, and the sum: name, bytes, category, access.
 std::string DescribeBlocks(WorkerId self, std::span<const OwnBlock> blocks);
 
-// --- the forecast: bytes of model states and buffers that a run will hold, told before it begins -----
+// --- the forecast: bytes of model states and buffers that a run will hold, told before it begins
+// -----
 //
 //   RZ_ASSIGN_OR_RETURN(MemoryForecast memory, ForecastMemory(plan, {.moment_bytes = moments}));
 //   memory.host().total();      // of the whole host, every page once

@@ -46,9 +46,9 @@ enum class BlockKind : uint8_t {
   kReport,           // RP, RP.eval: the same, come to worker 0
   kReceipt,          // RC: what this worker has written of a version
   // What is received.
-  kCell,  // c.copy.s, c.channel.s: a name for what another worker lends; no bytes; index: number mod 2
-  kLent,       // L.copy.s: a copy that the first worker of a host receives, and lends to the next
-  kSlot,       // C.channel.w: any message of one channel; index: its number mod the slots
+  kCell,  // c.copy.s, c.channel.s: a name for what another worker lends, no bytes; number mod 2
+  kLent,  // L.copy.s: a copy that the first worker of a host receives, and lends to the next
+  kSlot,  // C.channel.w: any message of one channel; index: its number mod the slots
   kStageSlot,  // D.channel.w.copy.s: a copy that stays longer than a stage; index: number mod 2
   kHeld,       // H.s: a copy that is held; index: version mod 2, or 0 where there is one
   kHeldPrediction,  // HP.s: the same of a prediction

@@ -31,7 +31,8 @@ class CollectionWriter {
   }
 
  private:
-  // Evaluations have brought theirs already; the last worker has its own; of the first version there are none.
+  // Evaluations have brought theirs already; the last worker has its own; of the first version
+  // there are none.
   void ReceiveSnapshot(StageId j) {
     const WorkerId last(plan_.workers - 1);
     if (collection_.worker != self_ || self_ == last || plan_.stage(j).buffer_bytes == 0) return;

@@ -4,8 +4,8 @@
 //   KindOf(OpKind::kAdd).track;                     // Track::kSums
 //   RZ_RETURN_IF_ERROR(CheckInstruction(add));      // its fields and operands are those of an Add
 //
-// The text of operations, the simulation and the trace read this table. A new kind of operation is a
-// row here.
+// The text of operations, the simulation and the trace read this table. A new kind of operation is
+// a row here.
 #ifndef RINGZERO_SHARDING_PROGRAM_KINDS_H_
 #define RINGZERO_SHARDING_PROGRAM_KINDS_H_
 

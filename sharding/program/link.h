@@ -4,9 +4,10 @@
 //   RZ_ASSIGN_OR_RETURN(std::vector<LinkedOp> linked, linker.Append(program.ops));
 //
 // The engine, Verify and Simulate all walk these edges; nobody else decides an order. An operation
-// may begin when all operations in `after` are done and the one in `behind` has begun. A send is done
-// when its payload has left its block, a receive when it is in its block. Numbers are positions in
-// the program since the first Append; programs may be appended part by part (program.h).
+// may begin when all operations in `after` are done and the one in `behind` has begun. A send is
+// done when its payload has left its block, a receive when it is in its block. Numbers are
+// positions in the program since the first Append; programs may be appended part by part
+// (program.h).
 #ifndef RINGZERO_SHARDING_PROGRAM_LINK_H_
 #define RINGZERO_SHARDING_PROGRAM_LINK_H_
 
@@ -40,9 +41,10 @@ struct Before {
 //     Before before = hazards.Append(op, numbers.Of(op.uses));
 //   }
 //
-// An operation waits for the last operation that wrote a block that it reads, and for all that wrote
-// or read a block that it writes since it was last written. Besides, computing operations follow
-// each other. Messages of one channel begin in order. It knows nothing else of kinds. Not thread-safe.
+// An operation waits for the last operation that wrote a block that it reads, and for all that
+// wrote or read a block that it writes since it was last written. Besides, computing operations
+// follow each other. Messages of one channel begin in order. It knows nothing else of kinds. Not
+// thread-safe.
 class Hazards {
  public:
   Before Append(const Op& op, std::span<const NumberedUse> uses);

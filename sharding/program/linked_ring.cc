@@ -161,8 +161,9 @@ void FindSumMemory(LinkedRing& ring) {
   }
 }
 
-// A worker does nothing of a lap that it does not know yet (kLapsAhead, requests.h). What follows the
-// end of a lap counts for the next one here, which makes it wait for longer than the engine does.
+// A worker does nothing of a lap that it does not know yet (kLapsAhead, requests.h). What follows
+// the end of a lap counts for the next one here, which makes it wait for longer than the engine
+// does.
 void FindHorizons(const Plan& plan, LinkedRing& ring) {
   for (int w = 0; w < plan.workers; ++w) {
     std::vector<int> ends;   // of laps

@@ -53,9 +53,9 @@ struct RingOp : Op {
   absl::InlinedVector<RingRead, 1> reads;
 };
 
-// In pieces of the same size. A ring of hundreds of workers takes hundreds of MB, and the first touch
-// of so much memory costs as much time as the linking. So what one ring leaves must fit the next,
-// which may be longer: as one array it would not.
+// In pieces of the same size. A ring of hundreds of workers takes hundreds of MB, and the first
+// touch of so much memory costs as much time as the linking. So what one ring leaves must fit the
+// next, which may be longer: as one array it would not.
 class RingOps {
  public:
   RingOp& operator[](size_t i) { return pieces_[i / kPiece][i % kPiece]; }
@@ -102,7 +102,8 @@ struct LinkedRing {
   static absl::StatusOr<LinkedRing> Join(const Plan& plan, std::vector<Program> programs);
   // The links of what is joined. FailedPrecondition likewise if a program does not link.
   absl::Status Link(const Plan& plan);
-  // Both, of the plan's own programs, which are never there as a whole. The error of CheckPlan, too.
+  // Both, of the plan's own programs, which are never there as a whole. The error of CheckPlan,
+  // too.
   static absl::StatusOr<LinkedRing> Write(const Plan& plan);
 
  private:

@@ -1,21 +1,22 @@
-// Loans: workers of one host need not copy what they send each other. The sender lends its block, and
-// the receiver reads or writes it where it lies.
+// Loans: workers of one host need not copy what they send each other. The sender lends its block,
+// and the receiver reads or writes it where it lies.
 //
 //   LoanWriter loans(plan, worker);
 //   std::vector<Instruction> lowered = loans.Lower(writer.Next());   // part by part
 //
-// It turns a program whose messages come into slots into one whose copies and sums are loans wherever
-// both workers are on one host (Plan::hosts). What is received is then a cell: a name for a block of
-// another worker. All other messages stay as they are. It knows no rule of updates beyond who reads
-// which version.
+// It turns a program whose messages come into slots into one whose copies and sums are loans
+// wherever both workers are on one host (Plan::hosts). What is received is then a cell: a name for
+// a block of another worker. All other messages stay as they are. It knows no rule of updates
+// beyond who reads which version.
 //
-// - A sum's home is the first worker of a host: where worker 0 begins it, or where it comes from the
-//   host before. Its last user on the host sends a word back, unless the home's next sum has a gradient
-//   of the version that this update made.
-// - A copy's home is a version of its owner, if that is on the host. It needs no word back: before the
-//   owner overwrites the version, every reader has added its gradient to the sum of that update.
-// - A copy that comes from another host lies at the worker who received it, in memory by stage. Each
-//   borrower sends a word to its lender, when nobody behind it reads the copy any more.
+// - A sum's home is the first worker of a host: where worker 0 begins it, or where it comes from
+//   the host before. Its last user on the host sends a word back, unless the home's next sum has a
+//   gradient of the version that this update made.
+// - A copy's home is a version of its owner, if that is on the host. It needs no word back: before
+//   the owner overwrites the version, every reader has added its gradient to the sum of that
+//   update.
+// - A copy that comes from another host lies at the worker who received it, in memory by stage.
+//   Each borrower sends a word to its lender, when nobody behind it reads the copy any more.
 #ifndef RINGZERO_SHARDING_PROGRAM_LOANS_H_
 #define RINGZERO_SHARDING_PROGRAM_LOANS_H_
 
@@ -41,7 +42,8 @@ struct LentBlock {
   auto operator<=>(const LentBlock&) const = default;
 };
 
-// What is lent, and where it lies. A function of the plan, which must outlive this. Thread-compatible.
+// What is lent, and where it lies. A function of the plan, which must outlive this.
+// Thread-compatible.
 class Loans {
  public:
   explicit Loans(const Plan& plan);

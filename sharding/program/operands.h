@@ -104,8 +104,9 @@ class Operands {
   Ranks snapshots_, collections_;
 };
 
-// The sends, receives and Collects of worker `self` in the collections of version v. So ordered that no
-// worker holds more than its channels' slots of messages. (The Keeps stand with the updates.)
+// The sends, receives and Collects of worker `self` in the collections of version v. So ordered
+// that no worker holds more than its channels' slots of messages. (The Keeps stand with the
+// updates.)
 void AppendCollections(const Plan& plan, WorkerId self, Version v, Operands& operands,
                        std::vector<Instruction>& ops);
 

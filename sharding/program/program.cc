@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <ranges>
 #include <utility>
 
 #include "base/status.h"
@@ -443,8 +444,9 @@ class ProgramWriter::Impl {
     }
   }
 
-  // What this owner sends of its stages for lap l of other workers. Only the first lap may be stale:
-  // from the second on all read the same. Later laps have injections where laps end at owners.
+  // What this owner sends of its stages for lap l of other workers. Only the first lap may be
+  // stale: from the second on all read the same. Later laps have injections where laps end at
+  // owners.
   void Injections(Iteration t, Lap l) {
     if (l.value > 1 && !plan_.ends_laps_at_owners(t)) return;
     const int workers = l.value > 1 ? 1 : plan_.workers;
@@ -519,7 +521,8 @@ class ProgramWriter::Impl {
                                                  : Changing(Role::kReceipt, receipt));
       Emit({.kind = OpKind::kSave, .copy = part, .stage = j, .iteration = t}, std::move(uses));
     };
-    for (const StageId j : owned_) save(j, Copy::kNone, SavedUses(j, v));
+    // In the order of their updates: each has a whole iteration until its next.
+    for (const StageId j : std::views::reverse(owned_)) save(j, Copy::kNone, SavedUses(j, v));
     for (const StageId j : stages_) {
       if (self_.value != last_worker() || plan_.stage(j).buffer_bytes == 0) continue;
       save(j, Copy::kCollection, {Reading(Role::kSaved, operands_.Snapshot(j, v))});

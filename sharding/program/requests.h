@@ -5,8 +5,8 @@
 //   const RunRequest request{.version = v, .ends = true};
 //   RZ_RETURN_IF_ERROR(VerifyPlan(PlanAround(plan, request)));  // before it is told
 //
-// A request travels with the losses of an iteration's first lap, from worker 0 to the last worker. A
-// worker writes no part of its program so many iterations later (IterationsOfNotice) until it has
+// A request travels with the losses of an iteration's first lap, from worker 0 to the last worker.
+// A worker writes no part of its program so many iterations later (IterationsOfNotice) until it has
 // these losses, and so it knows then what was asked for. Nothing that was written before depends on
 // it: a part of iteration t depends on what is evaluated, collected and saved of θ_t and θ_{t+1},
 // and on whether iteration t + 1 exists.

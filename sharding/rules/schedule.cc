@@ -19,8 +19,8 @@ bool IsAmong(Version v, int every, const std::vector<int>& versions) {
          std::binary_search(versions.begin(), versions.end(), v.value);
 }
 
-// Where a worker reads a version of a stage within one iteration: the first and the last of its laps
-// (0 to K-1) and its evaluation (EvaluationPlace).
+// Where a worker reads a version of a stage within one iteration: the first and the last of its
+// laps (0 to K-1) and its evaluation (EvaluationPlace).
 struct Reads {
   std::optional<int> first, last;
 };
@@ -371,7 +371,8 @@ int ShortenedWarmup(const Plan& plan, int first) {
   return evaluated == (warmup % 2 == 0) ? warmup : warmup + 1;
 }
 
-// What may be asked for while the run goes on: versions alone, one behind the other, and at the end.
+// What may be asked for while the run goes on: versions alone, one behind the other, and at the
+// end.
 void AddRequests(Plan& plan) {
   const int last = plan.iterations;
   const CollectionPlan& collected = plan.collection;
@@ -425,7 +426,8 @@ Plan ShortenedPlan(const Plan& plan) {
   }
   if (plan.checkpoint.any()) shortened.checkpoint = {.every = 1};
   if (plan.evaluation.every > 0) {
-    // How closely evaluations follow each other, and the last one the one before it, is kept up to 2.
+    // How closely evaluations follow each other, and the last one the one before it, is kept up to
+    // 2.
     shortened.evaluation.every = std::min(plan.evaluation.every, 2);
     const bool last_two_adjacent = plan.iterations % plan.evaluation.every == 1;
     const bool are_adjacent = shortened.iterations % shortened.evaluation.every == 1;

@@ -39,8 +39,8 @@ inline bool CompletesSum(const Plan& plan, const MicroBatch& m) {
   return m.worker == SumsEndAt(plan) && m.lap.value == plan.laps - 1;
 }
 
-// A plan's update rule, with its sums over costs made once. A plan converts to it. Where it is asked
-// often, keep one. The plan must outlive it.
+// A plan's update rule, with its sums over costs made once. A plan converts to it. Where it is
+// asked often, keep one. The plan must outlive it.
 class UpdateRule {
  public:
   UpdateRule(const Plan& plan);  // NOLINT(google-explicit-constructor)
@@ -58,8 +58,8 @@ class UpdateRule {
 Plan WarmupOf(Plan plan);
 
 // Whether worker w reads θ_t (true) or θ_{t-1} (or what is predicted from it) of stage j in the
-// first lap of an iteration, behind a warm-up. Static: integer costs compared by cross-multiplication
-// in 128 bits.
+// first lap of an iteration, behind a warm-up. Static: integer costs compared by
+// cross-multiplication in 128 bits.
 // With plan.strict: fresh only where all sums of the iteration before are complete by then.
 bool ReadsFresh(const UpdateRule& rule, WorkerId w, StageId j);
 
@@ -98,8 +98,8 @@ struct CopySource {
 };
 CopySource SourceOf(const UpdateRule& rule, const MicroBatch& m, StageId j);
 // Whether the last worker parks the sum of stage j between two laps of iteration t at its owner
-// (kRetire with the lap that ends), who sends it to worker 0. (Plan::ends_laps_at_owners. Sums of the
-// last worker's own stages, and of worker 0's, go straight there.)
+// (kRetire with the lap that ends), who sends it to worker 0. (Plan::ends_laps_at_owners. Sums of
+// the last worker's own stages, and of worker 0's, go straight there.)
 bool IsParked(const Plan& plan, Iteration t, StageId j);
 // Where copies are held (plan.holds_copies): whether micro-batch m, or the evaluation at worker w
 // in iteration t, is the first on its worker to read its version of stage j, or the last. What has
@@ -120,8 +120,8 @@ CopySource EvaluationSourceOf(const Plan& plan, WorkerId w, StageId j);
 // and so do all where copies are held).
 bool HasBackwardCopy(const Plan& plan, StageId j);
 
-// Versions that are evaluated: every, 2·every, …, iterations, and what was asked for; from the run's
-// first version on.
+// Versions that are evaluated: every, 2·every, …, iterations, and what was asked for; from the
+// run's first version on.
 bool IsEvaluated(const Plan& plan, Version v);
 
 // Whether plan.collection.worker is shown version v whole: only versions that the run has made.
@@ -129,8 +129,8 @@ bool IsCollected(const Plan& plan, Version v);
 
 // Whether version v is saved: only versions that the run has made.
 bool IsSaved(const Plan& plan, Version v);
-// Whether worker w writes anything of a version that is saved: stages that it owns, or, the last worker,
-// running statistics.
+// Whether worker w writes anything of a version that is saved: stages that it owns, or, the last
+// worker, running statistics.
 bool Saves(const Plan& plan, WorkerId w);
 
 // What one worker is shown of a version, stage by stage and part by part.
@@ -182,8 +182,8 @@ double StaleShare(const Plan& plan);
 // skipped, everybody. Nobody where all have it (stage 0 of ZeRO).
 std::vector<WorkerId> NormReceivers(const Plan& plan, Iteration t);
 
-// Bytes on the wire per iteration, whole ring, in a steady iteration behind the warm-up: closed forms
-// of docs/schedule.md.
+// Bytes on the wire per iteration, whole ring, in a steady iteration behind the warm-up: closed
+// forms of docs/schedule.md.
 struct WireBytes {
   int64_t parameters = 0;
   int64_t sums = 0;
@@ -195,7 +195,8 @@ WireBytes SteadyWireBytes(const Plan& plan);
 // and all that differs between laps.
 Plan ShortenedPlan(const Plan& plan);
 
-// --- samples: how many each micro-batch of training has, and what it weighs in its update ----------
+// --- samples: how many each micro-batch of training has, and what it weighs in its update
+// ----------
 //
 //   SamplesOf(plan, Iteration(7), 3);   // of micro-batch 3 = l·N + w: 0: it is missing
 //

@@ -33,8 +33,8 @@ struct GridCell {
 std::vector<GridCell> LockstepGrid(const Plan& plan, int iterations);
 
 // "F2": forward of stage 2 with the newest version, θ_t of iteration t; "f2": with θ_{t-1}. B and b
-// likewise. "|" begins an iteration, ":" a further lap. At most 120 columns wide (with more than one
-// tick in a row): later ticks stand in further blocks below, each with its own line of ticks.
+// likewise. "|" begins an iteration, ":" a further lap. At most 120 columns wide (with more than
+// one tick in a row): later ticks stand in further blocks below, each with its own line of ticks.
 std::string RenderText(const Plan& plan, int iterations);
 
 // Forwards blue, backwards orange, darker with the stage; hatched where θ_{t-1} is read; and the

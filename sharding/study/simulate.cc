@@ -1,5 +1,5 @@
-// The event loop of a run: operations end, messages depart and arrive, slots become free. And what is
-// read off its timeline.
+// The event loop of a run: operations end, messages depart and arrive, slots become free. And what
+// is read off its timeline.
 #include "sharding/study/simulate.h"
 
 #include <algorithm>
@@ -20,7 +20,8 @@
 namespace ringzero {
 namespace {
 
-// From θ_0 on, without a warm-up, evaluations, collections and checkpoints: what most iterations of a run are.
+// From θ_0 on, without a warm-up, evaluations, collections and checkpoints: what most iterations of
+// a run are.
 Plan RuleAlone(Plan plan) {
   plan.first_iteration = plan.warmup_updates = 0;
   plan.evaluation = {};

@@ -140,14 +140,14 @@ struct Timeline {
 absl::StatusOr<Timeline> RunTimeline(const Plan& plan, const LinkedRing& ring,
                                      const SimulationOptions& options);
 
-// The events that Simulate expects, as the engine would record them: of the whole run, by worker and
-// time; times are ticks. The errors of Simulate.
+// The events that Simulate expects, as the engine would record them: of the whole run, by worker
+// and time; times are ticks. The errors of Simulate.
 absl::StatusOr<std::vector<std::vector<Event>>> PredictEvents(const Plan& plan,
                                                               const SimulationOptions& options);
 
-// Slots of a channel with which messages hardly hold each other up. With too few slots a message that
-// comes early holds up those behind it; more slots take memory. The smallest window, but none below
-// ChooseWindow's, whose step takes at most 1 % longer than one without a limit. A step is
+// Slots of a channel with which messages hardly hold each other up. With too few slots a message
+// that comes early holds up those behind it; more slots take memory. The smallest window, but none
+// below ChooseWindow's, whose step takes at most 1 % longer than one without a limit. A step is
 // simulated with the plan's costs, so all workers choose the same one. plan.window > 0: itself.
 // Errors of ChooseWindow. Pure.
 absl::StatusOr<int> ChooseFreeWindow(const Plan& plan);

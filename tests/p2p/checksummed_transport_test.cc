@@ -1,12 +1,11 @@
 // A flipped bit, wherever it is, ends the run and names both ends and the message.
-#include "p2p/checksummed_transport.h"
-
 #include <gtest/gtest.h>
 
 #include <bit>
 #include <string>
 #include <vector>
 
+#include "p2p/transport_decorator.h"
 #include "tests/p2p/cluster.h"
 #include "tests/support/status_matchers.h"
 

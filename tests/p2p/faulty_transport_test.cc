@@ -1,12 +1,11 @@
 // Faults as ordered: order kept under delay, one message lost, a failure after the n-th.
-#include "p2p/faulty_transport.h"
-
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <vector>
 
 #include "p2p/local_transport.h"
+#include "p2p/transport_decorator.h"
 #include "tests/p2p/cluster.h"
 
 namespace ringzero {

@@ -8,8 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "p2p/checksummed_transport.h"
-#include "p2p/faulty_transport.h"
 #include "p2p/local_transport.h"
 #include "p2p/nccl/lane_transport.h"
 #include "p2p/nccl/nccl_transport.h"

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -139,6 +140,23 @@ TEST(HazardsTest, ComputingIsInOrderAndMessagesOfOneChannelBeginInOrder) {
   }
   // The last that computes stands for those before it. A message may end before an earlier one.
   EXPECT_EQ(hazards.Append(Using(How::kWrite, block)).after, After({1, 2, 3, 4}));
+}
+
+// So a stage's Save may take until the stage's next update, whatever else its owner saves.
+TEST(SavesTest, ComeInTheOrderOfUpdates) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+    const Plan plan =
+        MakeTestPlan({.workers = 2, .stages = 6, .rule = rule, .iterations = 5, .save_every = 2});
+    for (const Program& program : ProgramsOf(plan)) {
+      std::map<int, std::vector<StageId>> updated, saved;  // by version
+      for (const Instruction& op : program.ops) {
+        if (op.kind == OpKind::kUpdate) updated[op.version.value].push_back(op.stage);
+        if (op.kind == OpKind::kSave) saved[op.iteration.value].push_back(op.stage);
+      }
+      EXPECT_EQ(saved.size(), 2);
+      for (const auto& [version, stages] : saved) EXPECT_EQ(stages, updated[version]);
+    }
+  }
 }
 
 TEST(OperandsTest, ReadLikeThis) {

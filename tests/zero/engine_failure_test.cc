@@ -15,7 +15,7 @@
 
 #include "absl/strings/match.h"
 #include "base/status.h"
-#include "p2p/faulty_transport.h"
+#include "p2p/transport_decorator.h"
 #include "tests/support/status_matchers.h"
 #include "tests/zero/toy_ring.h"
 #include "zero/transport_needs.h"

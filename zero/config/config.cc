@@ -1,5 +1,5 @@
-// From text to a checked configuration, and on to a typed configuration for a run: the fields, and the
-// checks of them that need more than one key.
+// From text to a checked configuration, and on to a typed configuration for a run: the fields, and
+// the checks of them that need more than one key.
 #include "zero/config/config.h"
 
 #include <algorithm>
@@ -377,9 +377,8 @@ absl::StatusOr<ParameterGroup> ReadGroup(const JsonValue& value) {
       return InvalidArgument("unknown key '", member.key,
                              "'; a group has params, lr_factor, weight_decay and betas");
     }
-    absl::StatusOr<JsonValue> read = ConvertValue(member, *key);
-    if (!read.ok()) return Annotate(read.status(), member.key);
-    keys.Set(path, *std::move(read), Origin::kFile);
+    RZ_ASSIGN_OR_RETURN(JsonValue read, Annotate(ConvertValue(member, *key), member.key));
+    keys.Set(path, std::move(read), Origin::kFile);
   }
   ParameterGroup group;
   std::vector<double> betas;

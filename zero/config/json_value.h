@@ -76,8 +76,9 @@ absl::StatusOr<JsonValue> ReadJson(absl::string_view text, const std::string& so
 // The value on one line: {"a": [1, 2.5], "b": "x"}. Numbers print shortest, and read back equal.
 std::string WriteJson(const JsonValue& value);
 
-// InvalidArgument, naming the member, unless `found` has every member of `sample`, at every depth, and
-// of its kind: a text, a bool, a whole number from 0 to a day's nanoseconds, or a number above 0.
+// InvalidArgument, naming the member, unless `found` has every member of `sample`, at every depth,
+// and of its kind: a text, a bool, a whole number from 0 to a day's nanoseconds, or a number above
+// 0.
 absl::Status CheckMembers(const nlohmann::json& sample, const nlohmann::json& found);
 
 // How many bytes at the start of `text` are whole characters of UTF-8.

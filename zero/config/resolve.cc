@@ -1,7 +1,7 @@
-// The file with what --set replaces in it: the options are parsed, then what they replace is dropped,
-// then their values are written. The check of each key by itself: is it known, has it a meaning here,
-// is its value right? Then defaults; findings as lines, none of which grows without bound; and
-// printing.
+// The file with what --set replaces in it: the options are parsed, then what they replace is
+// dropped, then their values are written. The check of each key by itself: is it known, has it a
+// meaning here, is its value right? Then defaults; findings as lines, none of which grows without
+// bound; and printing.
 #include "zero/config/resolve.h"
 
 #include <algorithm>

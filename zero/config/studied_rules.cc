@@ -28,9 +28,7 @@ absl::StatusOr<StudiedRule> ReadRow(const nlohmann::json& row) {
   sample["rule"] = "dp";
   RZ_RETURN_IF_ERROR(CheckMembers(sample, row));
   auto studied = row.get<StudiedRule>();
-  absl::StatusOr<Rule> rule = ParseRule(row["rule"].get<std::string>());
-  if (!rule.ok()) return Annotate(rule.status(), "rule");
-  studied.rule = *rule;
+  RZ_ASSIGN_OR_RETURN(studied.rule, Annotate(ParseRule(row["rule"].get<std::string>()), "rule"));
   return studied;
 }
 
@@ -39,9 +37,8 @@ absl::StatusOr<std::vector<StudiedRule>> ReadRows(const std::string& text) {
   if (!rows.is_array()) return InvalidArgument("wanted JSON, a list of rows as in data/rules.json");
   std::vector<StudiedRule> studied;
   for (const nlohmann::json& row : rows) {
-    absl::StatusOr<StudiedRule> read = ReadRow(row);
-    if (!read.ok()) return Annotate(read.status(), absl::StrCat("row ", studied.size() + 1));
-    studied.push_back(*std::move(read));
+    const std::string where = absl::StrCat("row ", studied.size() + 1);
+    RZ_ASSIGN_OR_RETURN(studied.emplace_back(), Annotate(ReadRow(row), where));
   }
   return studied;
 }
@@ -53,9 +50,8 @@ absl::StatusOr<std::vector<StudiedRule>> ReadStudiedRules(const std::string& fil
   RZ_CHECK(studied.ok(), std::string(studied.status().message()));
   if (file.empty()) return studied;
   RZ_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(file));
-  absl::StatusOr<std::vector<StudiedRule>> more = ReadRows(text);
-  if (!more.ok()) return Annotate(more.status(), file);
-  studied->insert(studied->end(), more->begin(), more->end());
+  RZ_ASSIGN_OR_RETURN(const std::vector<StudiedRule> more, Annotate(ReadRows(text), file));
+  studied->insert(studied->end(), more.begin(), more.end());
   return studied;
 }
 

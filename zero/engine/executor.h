@@ -1,5 +1,5 @@
-// Executor: runs one worker's program. It starts each operation when all that the operation waits for
-// is done, and keeps the first error.
+// Executor: runs one worker's program. It starts each operation when all that the operation waits
+// for is done, and keeps the first error.
 //
 //   Executor executor(options);
 //   RZ_RETURN_IF_ERROR(executor.Begin(std::move(program), {.start = …, .expect = …, .blame = …}));
@@ -49,8 +49,9 @@ struct OpState {
 
 // Which operations of the program are done, which may start, and what each one holds.
 //
-// Operations are named by their number since the start (sharding/program/link.h). Finished ones at the
-// front are forgotten. Not thread-safe: the engine guards it with its mutex. It decides nothing.
+// Operations are named by their number since the start (sharding/program/link.h). Finished ones at
+// the front are forgotten. Not thread-safe: the engine guards it with its mutex. It decides
+// nothing.
 //
 // A message begins before it is done: its block is posted, or its payload is on its way.
 class ProgramState {
@@ -72,8 +73,8 @@ class ProgramState {
   std::vector<int64_t> Complete(int64_t op);
 
   bool AllDone() const { return undone_ == 0; }
-  // The first operation that `op` waits for (itself, if its word is missing), but for `aside`; kNoOp
-  // when it is ready.
+  // The first operation that `op` waits for (itself, if its word is missing), but for `aside`;
+  // kNoOp when it is ready.
   int64_t FirstUnfinished(int64_t op, int64_t aside = kNoOp) const;
   // Where `op`'s waits begin: an operation that misses its message, or that is ready and not done.
   int64_t Root(int64_t op) const;
@@ -120,7 +121,8 @@ class Executor {
   using Writer = FlightRecorder::Writer;
 
   struct Hooks {
-    // Starts an operation that is ready. True: it is done already; else what ends it calls Complete.
+    // Starts an operation that is ready. True: it is done already; else what ends it calls
+    // Complete.
     std::function<bool(int64_t op)> start;
     // Asks for a word that is to be received. Its arrival takes the lock.
     std::function<absl::Status(int64_t op)> expect;

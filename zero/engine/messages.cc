@@ -67,8 +67,8 @@ absl::StatusOr<bool> Messages::Receive(int64_t number) {
   const MemoryBlock& target = op.uses[0].block;
   if (!IsWord(op)) {
     const uint32_t count = NextMessage(received_, op);
-    // The memory of a sum keeps its stamp: other workers may still add to the sum that is there. The
-    // next sum comes only when that one has gone on.
+    // The memory of a sum keeps its stamp: other workers may still add to the sum that is there.
+    // The next sum comes only when that one has gone on.
     if (CarriesParameters(op.channel)) blocks_.StampAt(target).Set(Stamp::kBeingWritten);
     RZ_RETURN_IF_ERROR(transport.Post(
         op.peer, MessageKeyOf(op), PayloadOf(op),

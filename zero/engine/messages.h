@@ -44,8 +44,8 @@ class Messages {
   // That of a send has left its block.
   void Leave(int64_t op, const absl::Status& left);
   void RecordArrival(const Op& op, uint32_t count);
-  // The stamp of a lent block into which a message from another host has come, or from which one goes
-  // there.
+  // The stamp of a lent block into which a message from another host has come, or from which one
+  // goes there.
   void StampArrived(const Instruction& receive);
   void StampSent(const Instruction& send);
   // The part of its block that a message fills.

@@ -39,7 +39,8 @@ class Norms {
 
   // On the pool; may move the sum to its T.
   void StartSquares(int64_t op);
-  // The squares of all stages of an iteration. An error ends the run: the loss scale cannot get smaller.
+  // The squares of all stages of an iteration. An error ends the run: the loss scale cannot get
+  // smaller.
   absl::Status Fold(const Instruction& op);
   // What the received message `op` has brought: a stage's squares, or the norm.
   absl::Status Keep(const Instruction& op);
@@ -57,8 +58,8 @@ class Norms {
   double SquaresHere(Iteration t) const;
   double SquaresAtTheEnd(Iteration t) const;
   std::optional<StageId> NonfiniteStage(Iteration t) const;
-  // At the end: worker 0 gets all workers' last squares, each other worker keeps its own. No message
-  // of the plan carries them: each asks worker 0 a question whose words they are.
+  // At the end: worker 0 gets all workers' last squares, each other worker keeps its own. No
+  // message of the plan carries them: each asks worker 0 a question whose words they are.
   absl::Status Gather(Executor::Lock& lock, Waits& waits);
   // At worker 0: such a question's numbers. Returns the answer. Takes the lock.
   std::string Take(WorkerId from, absl::string_view numbers);

@@ -32,8 +32,8 @@ class Statistics {
   void KeepBatch(const Op& forward, Buffer batch) { batches_[PlaceOf(forward)] = std::move(batch); }
   void StartApply(int64_t op);
   void StartSnapshot(int64_t op);
-  // Those of the version that an operation reads, for this worker's own evaluations and collections;
-  // empty: there are none.
+  // Those of the version that an operation reads, for this worker's own evaluations and
+  // collections; empty: there are none.
   SharedBuffer SnapshotOf(const Instruction& op) const;
 
   // What an End has left, for Fold; with what worker 0 asks for.

@@ -18,9 +18,9 @@ class Sums {
   // Both must outlive this.
   Sums(Executor& executor, BlockMemory& blocks) : executor_(executor), blocks_(blocks) {}
 
-  // Whether the gradient of the backward `op` begins a sum. Then: what keeps the sum's memory, but for
-  // the backward itself; kNoOp: it is free. Begin clears it, and ends the run if it holds something
-  // else than the plan says.
+  // Whether the gradient of the backward `op` begins a sum. Then: what keeps the sum's memory, but
+  // for the backward itself; kNoOp: it is free. Begin clears it, and ends the run if it holds
+  // something else than the plan says.
   bool Begins(int64_t op) const;
   int64_t Missing(int64_t op) const;
   absl::Status Begin(int64_t op);

@@ -48,8 +48,8 @@ class PendingUpdate {
 //
 // cdp rules: θ_{t+1} is written over θ_{t-1}; dp: over θ_t, in place; so too with predictions, and
 // that of θ_{t+2} over that of θ_t. θ_{-1} is θ_0, and the predictions of θ_0 and θ_1 are equal to
-// it. Where what travels is not fp32, versions are as it travels, by the same rule, and fp32 masters
-// are apart. Thread-safety: the engine's mutex guards all calls except PendingUpdate::Step.
+// it. Where what travels is not fp32, versions are as it travels, by the same rule, and fp32
+// masters are apart. Thread-safety: the engine's mutex guards all calls except PendingUpdate::Step.
 class OwnedStages {
  public:
   // All of them must outlive this.

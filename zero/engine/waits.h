@@ -1,7 +1,7 @@
 // Waits: whom and what this worker waits for, in words, and whose fault it is that a wait takes too
 // long: it asks along the chain of waits, and answers the others' questions.
 //
-//   BlameAnswer now = waits.WhatItDoes();            // "waits for \"Recv sum s1 t4 l0 w2\"", next: 2
+//   BlameAnswer now = waits.WhatItDoes();          // "waits for \"Recv sum s1 t4 l0 w2\"", next: 2
 //   absl::Status why = waits.Blame(lock, "waited 600 s for …", now);
 //
 // With the executor's lock held. docs/decisions/0012-dead-or-slow.md.

@@ -286,9 +286,7 @@ absl::Status WriteFlightFile(const std::string& folder, const FlightRecord& reco
 
 absl::StatusOr<FlightRecord> ReadFlightFile(const std::string& path) {
   RZ_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
-  absl::StatusOr<FlightRecord> record = ParseFlight(text);
-  if (!record.ok()) return Annotate(record.status(), path);
-  return record;
+  return Annotate(ParseFlight(text), path);
 }
 
 absl::StatusOr<std::vector<FlightRecord>> ReadFlightFolder(const std::string& folder) {

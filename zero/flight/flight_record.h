@@ -84,8 +84,8 @@ absl::StatusOr<std::vector<FlightRecord>> ReadFlightFolder(const std::string& fo
 
 // Who waits for whom, and the first cause.
 struct FlightBlame {
-  // None: no worker waits too long, they wait in a circle, or several failed by clocks that were not
-  // compared.
+  // None: no worker waits too long, they wait in a circle, or several failed by clocks that were
+  // not compared.
   std::optional<WorkerId> first_cause;
   std::string text;  // lines for a person
 };

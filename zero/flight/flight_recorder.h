@@ -1,5 +1,5 @@
-// FlightRecorder: one worker's last events, always on: three rings of fixed size. TraceStream: all its
-// events, into a file.
+// FlightRecorder: one worker's last events, always on: three rings of fixed size. TraceStream: all
+// its events, into a file.
 //
 //   FlightRecorder recorder({.capacity = 2048});
 //   recorder.Record(FlightRecorder::Writer::kComputing, {EventKind::kBegin, op});

@@ -41,8 +41,8 @@ struct UpdateSpan {
   // The copy of `out` that travels, rounded to nearest, ties to even. kFp32: none, `out` travels.
   uint16_t* wire = nullptr;
   ValueType wire_type = ValueType::kFp32;
-  // Predicts θ_{t+2}: θ_{t+1} + factor · (θ_{t+1} - θ_t), the difference rounded, then one fma. As it
-  // travels: floats, or values of wire_type, rounded as the wire. Stands in for θ_{t+2} until
+  // Predicts θ_{t+2}: θ_{t+1} + factor · (θ_{t+1} - θ_t), the difference rounded, then one fma. As
+  // it travels: floats, or values of wire_type, rounded as the wire. Stands in for θ_{t+2} until
   // θ_{t+2} is there. Null: none.
   void* predicted = nullptr;
   float factor = 0;
@@ -175,14 +175,14 @@ void StreamCopy(void* to, const void* from, size_t bytes);
 
 // Products of matrices, by rows: what Muon's steps are made of.
 //
-//   GramPass({.x = X, .rows = n, .columns = m, .out = A}, 0, n);                     // A = X Xᵀ
-//   MixPass({.x = X, .rows = n, .columns = m, .weights = B, .keep = a, .out = Y}, 0, n);
-//                                                                                    // Y = a X + B X
+//   GramPass({.x = X, .rows = n, .columns = m, .out = A}, 0, n);  // A = X Xᵀ
+//   MixPass({.x = X, .rows = n, .columns = m, .weights = B, .keep = a, .out = Y}, 0, n);  // aX + BX
 //
 // Matrices are row-major, dense, fp32. A call computes rows [begin, end) of the result; calls with
-// different ranges may run at once. The bits do not depend on the range: a dot product has kDotLanes
-// sums, term k in sum k % kDotLanes, each term one fused multiply-add, the sums added in order; a
-// mixed value takes its terms in the order of the rows. `out` overlaps nothing that is read.
+// different ranges may run at once. The bits do not depend on the range: a dot product has
+// kDotLanes sums, term k in sum k % kDotLanes, each term one fused multiply-add, the sums added in
+// order; a mixed value takes its terms in the order of the rows. `out` overlaps nothing that is
+// read.
 inline constexpr int64_t kDotLanes = 16;
 
 // out[i][j] = scale · <row i of x, row j of x> + linear · x[i][j]. If linear is not 0, x

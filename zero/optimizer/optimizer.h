@@ -11,9 +11,9 @@
 // travels is not fp32, θ and `out` are masters, and the version that travels is written in the same
 // pass. What a value becomes is the update's (parameter_update.h): formulas and their order of
 // operations are torch.optim's, within 1 ulp a step. The rate of an iteration is that of its number
-// on the curve (rate_curve.h), so a restart needs no more. A parameter whose bit in the sum's trailer is
-// not set had no gradient in the whole iteration: its values are carried over and its state stays
-// (no decay, no momentum, no count), as in PyTorch.
+// on the curve (rate_curve.h), so a restart needs no more. A parameter whose bit in the sum's
+// trailer is not set had no gradient in the whole iteration: its values are carried over and its
+// state stays (no decay, no momentum, no count), as in PyTorch.
 #ifndef RINGZERO_ZERO_OPTIMIZER_OPTIMIZER_H_
 #define RINGZERO_ZERO_OPTIMIZER_OPTIMIZER_H_
 
@@ -41,8 +41,8 @@ struct UpdateInput {
   const std::byte* theta = nullptr;  // θ_t, in the stage's layout of masters
   const std::byte* sum = nullptr;    // in the stage's sum layout, trailer included
   std::byte* wire = nullptr;         // where masters are apart: θ_{t+1} as it travels
-  // Written besides θ_{t+1}, as it travels: what the next update may make of it (kernels.h). What an
-  // update leaves alone is predicted to stay. Null: nothing.
+  // Written besides θ_{t+1}, as it travels: what the next update may make of it (kernels.h). What
+  // an update leaves alone is predicted to stay. Null: nothing.
   std::byte* predicted = nullptr;
   // StageOptimizer::scratch_bytes() from a multiple of 64 on, the same for all blocks of an update.
   // Null where there are none.
@@ -117,8 +117,8 @@ class StageOptimizer {
   int64_t scratch_bytes_ = 0;
 };
 
-// What a collection shows of the optimizer: each parameter's state by name, and where it lies. Names
-// are torch's: AdamW has "step", "exp_avg" and "exp_avg_sq", SGD "step" and, with momentum,
+// What a collection shows of the optimizer: each parameter's state by name, and where it lies.
+// Names are torch's: AdamW has "step", "exp_avg" and "exp_avg_sq", SGD "step" and, with momentum,
 // "momentum_buffer". A parameter that never had a gradient has step 0 and zeros.
 struct StateSpec {
   enum class Kind {

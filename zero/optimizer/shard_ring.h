@@ -1,15 +1,16 @@
-// For an optimizer that stands alone. FlatShards: who owns which parameters. ShardRing: gradient sums
-// travel to their owners and updated shards around the ring, message by message.
+// For an optimizer that stands alone. FlatShards: who owns which parameters. ShardRing: gradient
+// sums travel to their owners and updated shards around the ring, message by message.
 //
 //   TransportOptions needs = ShardRing::Needs(shards, WorkerId(1), /*lends=*/true);
 //   RZ_ASSIGN_OR_RETURN(auto ring, ShardRing::Create(shards, std::move(transport), options));
-//   RZ_ASSIGN_OR_RETURN(std::byte* sum, ring->TakeSum(shard, turn));  // of the micro-batches before
+//   RZ_ASSIGN_OR_RETURN(std::byte* sum, ring->TakeSum(shard, turn));  // of micro-batches before
 //   … add this worker's …
 //   RZ_RETURN_IF_ERROR(ring->PassSum(shard, turn));
 //
 // The sum of a shard visits worker 0, 1, …, N-1, then 0 again for the next lap, and retires to its
 // owner after the last: a fixed left fold, the same for any N. A shard's new version goes to the
-// right neighbour, which passes it on, and so do the squares of a complete sum, for the norm of all.
+// right neighbour, which passes it on, and so do the squares of a complete sum, for the norm of
+// all.
 //
 // On one host memory is lent: sums lie at worker 0, versions and squares at their owner, and
 // messages are words. Elsewhere payload goes from block to block. A block is written again when a

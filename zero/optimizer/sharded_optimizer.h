@@ -90,7 +90,8 @@ class ShardedOptimizer {
   };
   void VisitStates(const std::function<void(const NamedState&)>& visit) const;
   // The other way, on all workers, between two updates: `fill` gets each of these to fill. The rate
-  // goes by `updates`, the number done so far. FailedPrecondition: within an update; errors of `fill`.
+  // goes by `updates`, the number done so far. FailedPrecondition: within an update; errors of
+  // `fill`.
   absl::Status LoadStates(
       int64_t updates,
       const std::function<absl::Status(const std::string& parameter, const std::string& state,

@@ -21,8 +21,8 @@
 namespace ringzero {
 
 // A multi-layer perceptron: linear layers with ReLU between them. One layer per matrix, its ReLU
-// with it ("linear1"); inputs of any shape are flattened to {batch, features}. `sizes`: features in,
-// hidden sizes, classes: at least two.
+// with it ("linear1"); inputs of any shape are flattened to {batch, features}. `sizes`: features
+// in, hidden sizes, classes: at least two.
 absl::StatusOr<std::vector<LayerFactory>> MakeMlp(const std::vector<int64_t>& sizes);
 
 // GPT: a decoder-only transformer with learned positions and norms before each part (pre-norm).

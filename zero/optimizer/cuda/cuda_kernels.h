@@ -156,8 +156,8 @@ absl::Status Pass(const Span& span, Stream stream);
 
 #endif
 
-// For cuda_kernels.cc alone: queues the kernel of one of these, with at least one piece of work, and
-// gives a cudaError_t. All that nvcc compiles, with nothing of Abseil between it and the rest.
+// For cuda_kernels.cc alone: queues the kernel of one of these, with at least one piece of work,
+// and gives a cudaError_t. All that nvcc compiles, with nothing of Abseil between it and the rest.
 template <class Span>
 int Launch(const Span& span, Stream stream);
 // Whether the current device has code of these kernels.
