@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "base/files.h"
 #include "integrations/checkpoint/checkpoint.h"
 #include "tests/p2p/temporary_folder.h"
 #include "tests/support/status_matchers.h"
@@ -71,7 +72,7 @@ TEST_F(OptimizerStatesTest, TakesTorchsStateDictByName) {
   for (const auto& [name, place] : files.tensors()) {
     specs.push_back({.name = "state." + name, .shape = place.entry->spec.shape});
   }
-  RZ_ASSIGN(const auto writer, SafetensorsWriter::Create(folder.path("torch.safetensors"), specs));
+  RZ_ASSIGN(std::string file, SafetensorsHead(specs, {}));
   for (const auto& [name, place] : files.tensors()) {
     std::vector<float> values(
         name.ends_with(".step") ? std::vector<float>{2}
@@ -79,9 +80,9 @@ TEST_F(OptimizerStatesTest, TakesTorchsStateDictByName) {
     if (!name.ends_with(".step")) {
       ASSERT_TRUE(files.Read(name, place.entry->spec.shape, std::span(values)).ok());
     }
-    ASSERT_TRUE(writer->Write("state." + name, values).ok());
+    file.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
   }
-  ASSERT_TRUE(writer->Finish().ok());
+  ASSERT_TRUE(WriteWholeFile(folder.path("torch.safetensors"), file).ok());
   RZ_ASSIGN(const TensorFiles torchs, TensorFiles::Open(folder.path("torch.safetensors")));
   theirs = ours;
   const auto to = Make(theirs);
