@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
-#include <ranges>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
@@ -55,8 +54,7 @@ WaitGraph::Waits WaitGraph::FindWaits() const {
 
 std::vector<int> WaitGraph::Order(const Waits& waits) {
   const int count = static_cast<int>(waits.first.size()) - 1;
-  const Reverse followers(
-      count, [&](int node) { return waits.of(node) | std::views::transform(&Wait::on); });
+  const Reverse followers(count, [&](int node) { return waits.of(node); });
   std::vector<int> missing(count), order;
   for (int node = 0; node < count; ++node) {
     missing[node] = static_cast<int>(waits.of(node).size());

@@ -80,6 +80,7 @@ class WaitGraph {
   struct Wait {
     int on;
     Why why;
+    operator int() const { return on; }  // NOLINT(google-explicit-constructor): for Reverse
   };
   // All waits of all nodes.
   struct Waits {

@@ -203,7 +203,8 @@ class MessageFamilies {
         if (own.bytes > 0) blocks.push_back(own);
       }
     }
-    std::ranges::stable_partition(blocks, [](const OwnBlock& own) { return IsLent(own.access); });
+    std::stable_partition(blocks.begin(), blocks.end(),
+                          [](const OwnBlock& own) { return IsLent(own.access); });
     return blocks;
   }
 

@@ -162,7 +162,7 @@ class BlockNumbers {
   }
   NumberedUses Of(const Uses& uses) {
     NumberedUses numbered;
-    for (const Use& use : uses) numbered.emplace_back(use.role, use.how, Of(use.block));
+    for (const Use& use : uses) numbered.push_back({use.role, use.how, Of(use.block)});
     return numbered;
   }
   const std::vector<MemoryBlock>& blocks() const { return blocks_; }  // by number

@@ -211,7 +211,7 @@ Instruction LinkedRing::InstructionOf(int i) const {
   Instruction instruction = op(i);
   instruction.loan = ops[i].loan;
   for (const NumberedUse& use : ops[i].uses) {
-    instruction.uses.emplace_back(use.role, use.how, blocks[worker_of(i)][use.block]);
+    instruction.uses.push_back({use.role, use.how, blocks[worker_of(i)][use.block]});
   }
   return instruction;
 }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <ranges>
 #include <utility>
 
 #include "base/status.h"
@@ -522,7 +521,9 @@ class ProgramWriter::Impl {
       Emit({.kind = OpKind::kSave, .copy = part, .stage = j, .iteration = t}, std::move(uses));
     };
     // In the order of their updates: each has a whole iteration until its next.
-    for (const StageId j : std::views::reverse(owned_)) save(j, Copy::kNone, SavedUses(j, v));
+    for (size_t i = owned_.size(); i-- > 0;) {
+      save(owned_[i], Copy::kNone, SavedUses(owned_[i], v));
+    }
     for (const StageId j : stages_) {
       if (self_.value != last_worker() || plan_.stage(j).buffer_bytes == 0) continue;
       save(j, Copy::kCollection, {Reading(Role::kSaved, operands_.Snapshot(j, v))});

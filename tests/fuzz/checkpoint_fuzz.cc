@@ -1,12 +1,12 @@
 // The readers of a checkpoint, fed with anything: state.json, or a safetensors file. No crash, no hang; what is read is written
 // and read back as the same.
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
-#include "base/files.h"
 #include "integrations/checkpoint/checkpoint_folder.h"
 #include "integrations/data/safetensors.h"
 #include "tests/fuzz/check.h"
@@ -25,10 +25,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
               "reads back differently: " + text);
     return 0;
   }
-  static const std::string path = "/dev/shm/ringzero-fuzz-" + std::to_string(getpid());
-  FuzzCheck(WriteWholeFile(path, bytes, OutputFile::Sync::kNo).ok(), "no file");
+  static const int memory = memfd_create("ringzero-fuzz", 0);
+  static const std::string path = "/proc/self/fd/" + std::to_string(memory);
+  FuzzCheck(ftruncate(memory, 0) == 0 && pwrite(memory, data, size, 0) == ssize_t(size), "no file");
   const auto file = SafetensorsReader::Open(path);
-  unlink(path.c_str());
   if (!file.ok()) return 0;
   for (const SafetensorsReader::Entry& entry : (*file)->entries()) {
     FuzzCheck(entry.end <= (*file)->values().size() && entry.begin <= entry.end,

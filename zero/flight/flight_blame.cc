@@ -86,8 +86,8 @@ bool TakesTooLong(const FlightRecord& record) {
 }
 
 // How long before `other` it was written; nothing: by clocks that were not compared.
-std::optional<std::chrono::nanoseconds> Before(const FlightRecord& record,
-                                               const FlightRecord& other) {
+std::optional<std::chrono::nanoseconds> WrittenBefore(const FlightRecord& record,
+                                                      const FlightRecord& other) {
   const auto offset = OffsetTo(other, record);
   if (!offset.has_value()) return std::nullopt;
   return std::chrono::nanoseconds(other.time_ns - (record.time_ns + *offset));
@@ -106,14 +106,14 @@ Moment LastMoment(Records records) {
   const FlightRecord* of = &records[0];  // the first that failed, or the newest
   for (const FlightRecord& record : records) {
     const bool failed = !record.error.ok();
-    const auto before = Before(record, *of).value_or(std::chrono::nanoseconds(0));
+    const auto before = WrittenBefore(record, *of).value_or(std::chrono::nanoseconds(0));
     const bool better =
         failed ? !moment.failed || before.count() > 0 : !moment.failed && before.count() < 0;
     if (better) of = &record;
     moment.failed = moment.failed || failed;
   }
   for (const FlightRecord& record : records) {
-    const std::optional<std::chrono::nanoseconds> before = Before(record, *of);
+    const std::optional<std::chrono::nanoseconds> before = WrittenBefore(record, *of);
     const bool older = moment.failed
                            ? record.error.ok() && (!before.has_value() || before->count() > 0)
                            : before.has_value() && *before > kMoment;
