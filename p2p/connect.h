@@ -40,8 +40,8 @@ absl::StatusOr<ChosenTransport> ChooseTransport(TransportChoice asked,
 // are no neighbours count as of two hosts.
 std::vector<int> CountByHost(const std::vector<std::string>& hosts, int workers);
 
-// How many neighbouring workers may lend each other memory, host by host (PlanRequest::hosts): {4,
-// 4}, as CountByHost. Empty: what is chosen lets none do so. Errors of ChooseTransport.
+// How many neighbouring workers may lend each other memory, host by host (PlanRequest::hosts):
+// {4, 4}, as CountByHost. Empty: what is chosen lets none do so. Errors of ChooseTransport.
 absl::StatusOr<std::vector<int>> WorkersThatShare(TransportChoice asked,
                                                   std::vector<std::string> hosts, int workers);
 

@@ -64,6 +64,7 @@ class ParameterCollector {
   explicit ParameterCollector(std::string path) : path_(std::move(path)) {}
   // Calls `write` and, where the file cannot be written, goes on in a spare one and calls it again.
   absl::Status OrElsewhere(const std::function<absl::Status()>& write);
+  // The file is at `path` from here on, with what is written so far.
   absl::Status GoOnIn(const std::string& path);
   absl::Status Write(absl::string_view bytes);
 

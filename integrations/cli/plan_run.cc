@@ -41,8 +41,6 @@ using Json = nlohmann::json;
 namespace {
 
 constexpr char kProfileFormat[] = "ringzero cost profile 2";
-// Of a worker: its saver's stack and heap, and the pages of libcrypto that nothing else needs.
-constexpr int64_t kSaverBytes = 320 << 10;
 
 absl::Status CheckModelFitsData(const Config& config, const SampleShape& shape) {
   const ModelConfig& model = config.model;
@@ -238,7 +236,7 @@ absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunInput& input,
                                                .self = WorkerId(w),
                                                .metrics_count = kMetricsCount,
                                                .kind = PoolKindOf(input)}));
-    if (plan.checkpoint.any()) mine.staging = TensorFileWriter::kStagingBytes + kSaverBytes;
+    if (plan.checkpoint.any()) mine.staging = TensorFileWriter::kStagingBytes;
     // In its modules.
     for (const StagePlan& stage : plan.stages) mine.statistics += stage.buffer_bytes;
     // What is private is on the heap.

@@ -73,10 +73,10 @@ struct LaneDriverOptions {
 //   driver.Start({.lane = 2, .direction = LaneOp::Direction::kReceive, .peer = WorkerId(1),
 //                 .block = block, .done = [] { ... }});
 //
-// All calls of a Lane are this thread's. It sleeps while nothing is under way, and looks every 20
-// µs while something is (a device cannot wake it). An operation's block must stay until
-// it is complete, or its lane was aborted. The first failure aborts all lanes and is told once:
-// whatever was under way is then dropped and its `done` not called. Thread-safe; no call blocks but
+// All calls of a Lane are this thread's. It sleeps while nothing is under way, and looks every
+// 20 µs while something is (a device cannot wake it). An operation's block must stay until it is
+// complete, or its lane was aborted. The first failure aborts all lanes and is told once: whatever
+// was under way is then dropped and its `done` not called. Thread-safe; no call blocks but
 // the destructor, which aborts what is under way.
 class LaneDriver {
  public:

@@ -47,7 +47,7 @@ say_totals() {
 # fuzz TARGET
 fuzz() {
   local target=$1 corpus=$build/corpus/$1 limits=(-max_total_time="$seconds")
-  # A minute is a million here, however long they take.
+  # By number here: a million in place of a minute, in at most ten times as long.
   [ "$target" != checkpoint_fuzz ] || limits=(-runs=$((seconds * 17000)) -max_total_time=$((seconds * 10)))
   mkdir -p "$corpus"
   # shellcheck disable=SC2046

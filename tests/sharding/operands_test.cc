@@ -1,5 +1,5 @@
 // Operands: every operation has those of its kind, what is read was written, and the waits of Link
-// are the hazards on blocks.
+// are the hazards on blocks. Saves come in the order of updates.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
