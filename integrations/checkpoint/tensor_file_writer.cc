@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -143,8 +142,7 @@ std::string ChecksumOfValues(std::span<const std::byte> values) {
 }
 
 TensorFileWriter::TensorFileWriter(const TensorFileOptions& options)
-    : wait_timeout_(options.wait_timeout),
-      staging_(static_cast<std::byte*>(std::aligned_alloc(kDirect, kStagingBytes)), std::free) {}
+    : wait_timeout_(options.wait_timeout), staging_(MakeHeapBuffer(kStagingBytes)) {}
 
 absl::StatusOr<std::unique_ptr<TensorFileWriter>> TensorFileWriter::Create(
     const TensorFileOptions& options) {
@@ -158,8 +156,8 @@ absl::StatusOr<std::unique_ptr<TensorFileWriter>> TensorFileWriter::Create(
 TensorFileWriter::~TensorFileWriter() {
   if (stuck_.ok()) return;
   // The system may read the staging memory at any time, and an engine's end would wait for it.
-  static auto* const kept = new std::vector<std::pair<std::byte*, IoEngine*>>();
-  kept->push_back({staging_.release(), engine_.release()});
+  static auto* const kept = new std::vector<std::pair<Buffer, IoEngine*>>();
+  kept->emplace_back(std::move(staging_), engine_.release());
 }
 
 absl::Status TensorFileWriter::Settle() {
@@ -191,7 +189,7 @@ absl::StatusOr<std::string> TensorFileWriter::WriteValues(int file, int64_t begi
   std::vector<uint64_t> pieces;
   for (int64_t at = 0;; at += kHalf) {
     if (stop) return absl::CancelledError("the run ends");
-    const std::span half(staging_.get() + (at / kHalf % 2) * kHalf, kHalf);
+    const std::span half(staging_.data() + (at / kHalf % 2) * kHalf, kHalf);
     const int64_t bytes = stream.Read(half);
     if (bytes == 0) break;
     pieces.push_back(Checksum(half.first(bytes)));
@@ -238,8 +236,8 @@ absl::StatusOr<std::string> TensorFileWriter::Write(const std::string& path,
   RZ_ASSIGN_OR_RETURN(head, head_with(*written));
   for (size_t at = 0; at < head.size(); at += kHalf) {
     const size_t part = std::min<size_t>(kHalf, head.size() - at);
-    std::memcpy(staging_.get(), head.data() + at, part);
-    RZ_RETURN_IF_ERROR(Annotate(Put(file.get(), at, {staging_.get(), part}), path));
+    std::memcpy(staging_.data(), head.data() + at, part);
+    RZ_RETURN_IF_ERROR(Annotate(Put(file.get(), at, {staging_.data(), part}), path));
     RZ_RETURN_IF_ERROR(Annotate(Settle(), path));
   }
   if (ftruncate(file.get(), begin + bytes) != 0) return failed("cannot be cut to its size");

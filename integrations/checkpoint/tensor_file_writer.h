@@ -22,6 +22,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/buffer.h"
 #include "integrations/data/safetensors.h"
 #include "offload/io_engine.h"
 #include "zero/precision.h"
@@ -74,7 +75,7 @@ class TensorFileWriter {
   absl::Status Settle();
 
   const std::chrono::milliseconds wait_timeout_;
-  std::unique_ptr<std::byte, void (*)(void*)> staging_;  // two halves
+  Buffer staging_;  // two halves
   std::unique_ptr<IoEngine> engine_;
   absl::Status stuck_;
 };

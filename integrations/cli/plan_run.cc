@@ -41,6 +41,7 @@ using Json = nlohmann::json;
 namespace {
 
 constexpr char kProfileFormat[] = "ringzero cost profile 2";
+constexpr int64_t kSaverBytes = 128 << 10;  // at most, of a saver's thread on the heap
 
 absl::Status CheckModelFitsData(const Config& config, const SampleShape& shape) {
   const ModelConfig& model = config.model;
@@ -236,7 +237,9 @@ absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunInput& input,
                                                .self = WorkerId(w),
                                                .metrics_count = kMetricsCount,
                                                .kind = PoolKindOf(input)}));
-    if (plan.checkpoint.any()) mine.staging = TensorFileWriter::kStagingBytes;
+    if (plan.checkpoint.any()) {
+      mine.staging = TensorFileWriter::kStagingBytes + std::max(kSaverBytes, huge_page);
+    }
     // In its modules.
     for (const StagePlan& stage : plan.stages) mine.statistics += stage.buffer_bytes;
     // What is private is on the heap.

@@ -15,10 +15,12 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "integrations/cli/command_line.h"
+#include "integrations/cli/parameter_files.h"
 #include "integrations/cli/resources.h"
 #include "integrations/cli/run_metrics.h"
 #include "integrations/cli/worker_report.h"
@@ -159,6 +161,32 @@ TEST(Batches, AnEvaluationReadsEverySampleOnceAndTheRestWeighsNothing) {
     counted += batch.counted;
   }
   EXPECT_EQ(counted, size);
+}
+
+// The order is an engine's own: a file in another one would have the values of other tensors.
+TEST(ParameterCollector, TakesNoTensorInAnothersPlace) {
+  const NamedValues first{.name = "first", .values = {1, 2}},
+      second{.name = "second", .values = {3}};
+  const NamedValues longer{.name = "first", .values = {1, 2, 3}};
+  const StageLayout layout =
+      StageLayout::Make({{.name = "first", .shape = {2}}, {.name = "second", .shape = {1}}}, {});
+  const std::string path = absl::StrCat(testing::TempDir(), "/order.safetensors");
+  const std::vector<std::pair<std::vector<NamedValues>, const char*>> cases = {
+      {{second}, "\"second\""},       {{longer}, "\"first\""},
+      {{first, first}, "\"first\""},  {{first, second, second}, "\"second\""},
+      {{first}, "second is missing"}, {{first, second}, ""}};
+  for (const auto& [given, wrong] : cases) {
+    RZ_ASSIGN(const auto collector, ParameterCollector::Create(path, {layout}));
+    absl::Status status;
+    for (const NamedValues& values : given) {
+      if (status.ok()) status = collector->Add(values);
+    }
+    if (status.ok()) status = collector->Finish().status();
+    EXPECT_EQ(status.ok(), *wrong == '\0') << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(wrong));
+    EXPECT_EQ(std::filesystem::exists(path), status.ok());
+  }
+  std::filesystem::remove(path);
 }
 
 TEST(RingTotals, TakesWhatHasHappenedSince) {
