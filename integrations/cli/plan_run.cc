@@ -231,15 +231,14 @@ absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunInput& input,
   const std::vector<int64_t> moments = MomentBytes(input.config.optimizer, planned.layouts);
   std::vector<WorkerExtras> extras(static_cast<size_t>(plan.workers));
   const int64_t huge_page = HugePageBytes();
+  const int64_t staging = TensorFileWriter::kStagingBytes + std::max(kSaverBytes, huge_page);
   for (int w = 0; w < plan.workers; ++w) {
     WorkerExtras& mine = extras[static_cast<size_t>(w)];
     RZ_ASSIGN_OR_RETURN(mine.pools, PoolBytes({.plan = plan,
                                                .self = WorkerId(w),
                                                .metrics_count = kMetricsCount,
                                                .kind = PoolKindOf(input)}));
-    if (plan.checkpoint.any()) {
-      mine.staging = TensorFileWriter::kStagingBytes + std::max(kSaverBytes, huge_page);
-    }
+    if (plan.checkpoint.any()) mine.staging = staging;
     // In its modules.
     for (const StagePlan& stage : plan.stages) mine.statistics += stage.buffer_bytes;
     // What is private is on the heap.
