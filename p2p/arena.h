@@ -27,9 +27,9 @@
 #include "absl/status/statusor.h"
 #include "base/buffer.h"
 #include "base/ids.h"
+#include "base/unique_fd.h"
 #include "p2p/mapping.h"
 #include "p2p/transport.h"
-#include "p2p/unique_fd.h"
 
 namespace ringzero {
 

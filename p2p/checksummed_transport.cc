@@ -1,13 +1,10 @@
 // Blocks with 8 bytes behind their payload, and what is written into these.
-#include "p2p/transport_decorator.h"
-
-#define XXH_INLINE_ALL  // xxHash's own header, compiled in here: nothing is linked
-#include <xxhash.h>
-
 #include <cstring>
 
 #include "absl/strings/str_format.h"
+#include "base/checksum.h"
 #include "base/status.h"
+#include "p2p/transport_decorator.h"
 
 namespace ringzero {
 namespace {
@@ -77,10 +74,6 @@ class ChecksummedTransport final : public TransportDecorator {
 };
 
 }  // namespace
-
-uint64_t Checksum(std::span<const std::byte> bytes) {
-  return XXH3_64bits(bytes.data(), bytes.size());
-}
 
 TransportOptions WithChecksumRoom(TransportOptions options) {
   // A block takes 128 bytes at least, and 64 more at most: half of all. Pages that are never

@@ -20,7 +20,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "p2p/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace ringzero {
 

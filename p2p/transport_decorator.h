@@ -77,10 +77,6 @@ class TransportDecorator : public Transport {
   Transport* inner_;  // owned; a unique_ptr would be empty while it destroys
 };
 
-// 64 bits that change with any damage to a payload, as fast as memory is read (XXH3). Not against
-// intent. Equal on all machines.
-uint64_t Checksum(std::span<const std::byte> bytes);
-
 // `options` with memory for the checksums of all that may be allocated.
 TransportOptions WithChecksumRoom(TransportOptions options);
 

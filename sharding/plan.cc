@@ -46,6 +46,11 @@ absl::Status CheckStage(const Plan& plan, int j) {
     return Wrong(absl::StrCat("sum_bytes of ", name, ", which has no backward,"), "0",
                  stage.sum_bytes);
   }
+  if (stage.streams && (stage.sum_bytes == 0 || !plan.exchange)) {
+    return Wrong(absl::StrCat("streams of ", name, ", which is not updated,"), "0", 1);
+  }
+  if (stage.streams && plan.staging_bytes <= 0)
+    return Wrong("staging_bytes of a plan that streams", "at least 1", plan.staging_bytes);
   const int last_use = plan.last_use(StageId(j)).value;
   if (last_use < j || last_use >= plan.stage_count()) {
     return Wrong(absl::StrCat("last_use of ", name),
@@ -197,6 +202,7 @@ void PlanLine(auto& line, auto& plan, auto& rule, auto& clipping) {
   Optional(line, "requests", plan.requests);
   Optional(line, "collect_on_request", plan.collection.on_request);
   Optional(line, "parameters_only", plan.collection.parameters_only);
+  Optional(line, "staging_bytes", plan.staging_bytes);
   Optional(line, "hosts", plan.hosts);
   if (!line.Has("epoch_samples", plan.samples.per_epoch)) return;
   Fields(line, "epoch_samples", plan.samples.per_epoch, "micro_batch", plan.samples.micro_batch);
@@ -210,6 +216,7 @@ void StageLine(auto& line, auto& stage) {
   line.Field("costs", stage.forward_cost, stage.backward_cost);
   Fields(line, "owner", stage.owner.value, "last_use", stage.last_use.value);
   line.Field("has_backward", stage.has_backward);
+  Optional(line, "streams", stage.streams);
   line.Rest("name", stage.name);
 }
 

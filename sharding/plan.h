@@ -54,6 +54,7 @@ struct StagePlan {
   WorkerId owner{0};
   StageId last_use{-1};      // tied parameters: the last stage that reads them; -1: this one
   bool has_backward = true;  // false in a frozen prefix: no backward, no backward copy, no sum
+  bool streams = false;      // its optimizer state lies in a tier file, and comes for each update
 
   // Of a micro-batch. A frozen prefix computes no backward, whatever it would cost.
   int64_t computed_cost() const { return forward_cost + (has_backward ? backward_cost : 0); }
@@ -130,6 +131,7 @@ struct Plan {
   EvaluationPlan evaluation;
   CollectionPlan collection;
   CheckpointPlan checkpoint;
+  int64_t staging_bytes = 0;  // where stages stream: what their states come through, at each worker
   // Worker 0 may ask while the run goes on that it ends early, that a version is evaluated, or that
   // one is collected (program/requests.h).
   bool requests = false;

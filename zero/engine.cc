@@ -2,6 +2,7 @@
 // begins with, and how its run ends.
 #include "zero/engine.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,7 @@
 #include "zero/engine/messages.h"
 #include "zero/engine/norms.h"
 #include "zero/engine/statistics.h"
+#include "zero/engine/streams.h"
 #include "zero/engine/sums.h"
 #include "zero/engine/updates.h"
 #include "zero/engine/waits.h"
@@ -52,7 +54,8 @@ class Engine::Impl {
   Executor executor_{options_};
   BlockMemory blocks_;
   LentMemory lent_{plan_};
-  OwnedStages owned_{plan_, options_.layouts, blocks_};
+  Streams streams_{executor_, blocks_};
+  OwnedStages owned_{plan_, options_.layouts, blocks_, streams_};
   Sums sums_{executor_, blocks_};
   Waits waits_{executor_};
   Norms norms_{executor_, blocks_, sums_, owned_};
@@ -82,6 +85,17 @@ absl::Status CheckBeginning(const Plan& plan, const Beginning& beginning) {
   return absl::OkStatus();
 }
 
+// States that are streamed can neither be shown nor saved yet.
+absl::Status CheckStreams(const Plan& plan) {
+  const bool streams = std::ranges::any_of(plan.stages, &StagePlan::streams);
+  const bool shows = plan.collection.any() && !plan.collection.parameters_only;
+  if (!streams || !(shows || plan.checkpoint.any() || plan.first_iteration > 0)) {
+    return absl::OkStatus();
+  }
+  return absl::UnimplementedError(
+      "states that stream can neither be collected nor saved, nor come from a checkpoint");
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
@@ -94,6 +108,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
         "a dynamic loss scale needs a plan that skips overflows: nothing else tells of them");
   }
   RZ_RETURN_IF_ERROR(CheckBeginning(options.plan, options.beginning));
+  RZ_RETURN_IF_ERROR(CheckStreams(options.plan));
   if (static_cast<int>(options.layouts.size()) != options.plan.stage_count()) {
     return InvalidArgument("the plan has ", options.plan.stage_count(), " stages, but ",
                            options.layouts.size(), " layouts were given");
@@ -202,6 +217,7 @@ Engine::Impl::~Impl() {
   // The transport's thread and the pool's end before anything that they use; what operations hold
   // goes back to the transport's pools first.
   options_.saver.reset();
+  streams_.Stop();
   executor_.StopPool();
   {
     const Lock lock = executor_.Hold();
@@ -225,7 +241,13 @@ absl::Status Engine::Impl::AllocateBlocks() {
     if (parameters && options_.parameter_memory) return options_.parameter_memory(bytes);
     return MakeHeapBuffer(bytes);
   };
-  const std::vector<int64_t> moments = MomentBytes(options_.optimizer, options_.layouts);
+  std::vector<int64_t> moments = MomentBytes(options_.optimizer, options_.layouts);
+  for (size_t j = 0; j < moments.size(); ++j) {
+    if (!plan_.stages[j].streams) continue;
+    const StageLayout& layout = options_.layouts[j];
+    moments[j] -=
+        StreamedBytes(layout, StatePieces(options_.optimizer, layout, options_.tier.least_values));
+  }
   RZ_ASSIGN_OR_RETURN(
       const std::vector<OwnBlock> table,
       BlockTable(plan_, options_.self,
@@ -239,6 +261,7 @@ absl::Status Engine::Impl::AllocateBlocks() {
 
 absl::Status Engine::Impl::Start() {
   RZ_RETURN_IF_ERROR(AllocateBlocks());
+  RZ_RETURN_IF_ERROR(streams_.Begin(std::move(options_.tier)));
   for (int j = 0; j < plan_.stage_count(); ++j) {
     if (!plan_.has_masters(options_.self, StageId(j))) continue;
     RZ_RETURN_IF_ERROR(owned_.Initialize(StageId(j), options_));
@@ -296,6 +319,8 @@ bool Engine::Impl::StartOp(int64_t number) {
     case OpKind::kKeep: updates_.StartKeep(number); break;
     case OpKind::kSave: updates_.StartSave(number); break;
     case OpKind::kCommit: updates_.StartCommit(number); break;
+    case OpKind::kFetch: streams_.StartFetch(number); break;
+    case OpKind::kStore: streams_.StartStore(number); break;
     case OpKind::kSquares: norms_.StartSquares(number); break;
     case OpKind::kApply: statistics_.StartApply(number); break;
     case OpKind::kSnapshot: statistics_.StartSnapshot(number); break;

@@ -28,6 +28,7 @@
 #include "zero/optimizer/optimizer.h"
 #include "zero/precision.h"
 #include "zero/saver.h"
+#include "zero/state_tier.h"
 
 namespace ringzero {
 
@@ -86,6 +87,7 @@ struct EngineOptions {
   std::function<absl::StatusOr<Buffer>(size_t bytes)> parameter_memory;
   Beginning beginning;           // where plan.first_iteration > 0
   std::unique_ptr<Saver> saver;  // where plan.checkpoint.any()
+  TierOptions tier;              // where stages stream
   // Fills the first running statistics of a stage; called on worker 0 only.
   std::function<absl::Status(StageId, std::byte* statistics)> initialize_statistics;
   int metrics_count = 0;        // doubles in each micro-batch's report

@@ -30,9 +30,9 @@
 #include "absl/strings/str_split.h"
 #include "base/buffer.h"
 #include "base/status.h"
+#include "base/unique_fd.h"
 #include "bench/ring/statistics.h"
 #include "p2p/ucx/ucx_worker.h"
-#include "p2p/unique_fd.h"
 
 namespace ringzero {
 namespace {

@@ -24,7 +24,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/ids.h"
-#include "p2p/unique_fd.h"
+#include "base/unique_fd.h"
 #include "zero/precision.h"
 
 namespace ringzero {

@@ -14,11 +14,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/checksum.h"
 #include "base/files.h"
 #include "base/status.h"
 #include "base/system_names.h"
 #include "integrations/checkpoint/checkpoint.h"
-#include "p2p/transport_decorator.h"
 #include "sharding/memory/block_table.h"
 #include "zero/worker_pool.h"
 

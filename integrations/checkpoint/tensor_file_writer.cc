@@ -11,9 +11,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/checksum.h"
 #include "base/status.h"
-#include "p2p/transport_decorator.h"
-#include "p2p/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace ringzero {
 namespace {

@@ -24,7 +24,7 @@
 #include "absl/strings/string_view.h"
 #include "base/files.h"
 #include "base/status.h"
-#include "p2p/unique_fd.h"
+#include "base/unique_fd.h"
 #include "zero/optimizer/arithmetic.h"
 #include "zero/optimizer/kernels.h"
 

@@ -20,7 +20,7 @@
 #include "absl/strings/str_format.h"
 #include "base/files.h"
 #include "base/status.h"
-#include "p2p/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace ringzero {
 namespace {

@@ -25,7 +25,7 @@
 #include "absl/status/status.h"
 #include "base/ids.h"
 #include "base/mutex.h"
-#include "p2p/unique_fd.h"
+#include "base/unique_fd.h"
 #include "zero/flight/flight_record.h"
 
 namespace ringzero {

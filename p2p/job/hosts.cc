@@ -25,7 +25,7 @@
 #include "absl/strings/str_split.h"
 #include "base/files.h"
 #include "base/status.h"
-#include "p2p/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace ringzero {
 namespace {

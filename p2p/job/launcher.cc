@@ -42,10 +42,10 @@
 #include "base/status.h"
 #include "base/system_names.h"
 #include "base/texts.h"
+#include "base/unique_fd.h"
 #include "p2p/deadline.h"
 #include "p2p/failure.h"
 #include "p2p/job/limits.h"
-#include "p2p/unique_fd.h"
 
 namespace ringzero {
 

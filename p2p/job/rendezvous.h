@@ -34,7 +34,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/ids.h"
-#include "p2p/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace ringzero {
 

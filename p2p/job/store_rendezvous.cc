@@ -28,8 +28,8 @@
 #include "base/crypto.h"
 #include "base/status.h"
 #include "base/system_names.h"
+#include "base/unique_fd.h"
 #include "p2p/failure.h"
-#include "p2p/unique_fd.h"
 
 namespace ringzero {
 namespace {

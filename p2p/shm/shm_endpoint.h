@@ -19,10 +19,10 @@
 
 #include "absl/status/statusor.h"
 #include "base/ids.h"
+#include "base/unique_fd.h"
 #include "p2p/heartbeat.h"
 #include "p2p/job/rendezvous.h"
 #include "p2p/shm/shm_rings.h"
-#include "p2p/unique_fd.h"
 
 namespace ringzero {
 

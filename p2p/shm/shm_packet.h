@@ -26,8 +26,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/crypto.h"
+#include "base/unique_fd.h"
 #include "p2p/transport.h"
-#include "p2p/unique_fd.h"
 
 namespace ringzero {
 

@@ -29,12 +29,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/unique_fd.h"
 #include "p2p/deadline.h"
 #include "p2p/heartbeat.h"
 #include "p2p/mailbox.h"
 #include "p2p/ucx/ucx_links.h"
 #include "p2p/ucx/ucx_worker.h"
-#include "p2p/unique_fd.h"
 
 namespace ringzero {
 

@@ -27,12 +27,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/unique_fd.h"
 #include "p2p/arena.h"
 #include "p2p/heartbeat.h"
 #include "p2p/job/rendezvous.h"
 #include "p2p/shm/shm_endpoint.h"
 #include "p2p/transport.h"
-#include "p2p/unique_fd.h"
 
 namespace ringzero {
 

@@ -291,6 +291,8 @@ class SymbolicRun {
       case OpKind::kNorm: return Norm();
       case OpKind::kSave: return Save();
       case OpKind::kCommit: return Commit();
+      case OpKind::kFetch: return Move(Role::kState, Role::kStaged, op_->iteration.value);
+      case OpKind::kStore: return Move(Role::kStaged, Role::kState, op_->iteration.value + 1);
     }
     return absl::OkStatus();
   }
@@ -463,7 +465,8 @@ class SymbolicRun {
     const int j = op_->stage.value, t = op_->iteration.value;
     if (op_->version.value != t + 1) return Wrong("makes another version");
     RZ_RETURN_IF_ERROR(ExpectRead(Role::kSum, CompleteSum(j, t)));
-    RZ_RETURN_IF_ERROR(ExpectRead(Role::kState, {Of::kState, j, t}));
+    const Role state = plan_.stages[j].streams ? Role::kStaged : Role::kState;
+    RZ_RETURN_IF_ERROR(ExpectRead(state, {Of::kState, j, t}));
     RZ_RETURN_IF_ERROR(ExpectThere(Role::kMasters, Apart(j)));
     const Role masters = Apart(j) ? Role::kMasters : Role::kMade;
     const bool in_place = Find(masters)->how == How::kReadWrite;
@@ -476,10 +479,18 @@ class SymbolicRun {
     const NumberedUse& used = *Find(Role::kSum);
     used_[Where(used.block)] = op_->iteration;
     if (used.how != How::kRead) Put(used, {});
-    Put(*Find(Role::kState), {Of::kState, j, t + 1});
+    Put(*Find(state), {Of::kState, j, t + 1});
     Put(*Find(Role::kMade), Theta(j, t + 1));
     if (Apart(j)) Put(*Find(Role::kMasters), Masters(j, t + 1));
     if (const NumberedUse* made = Find(Role::kPrediction)) Put(*made, {Of::kPrediction, j, t + 2});
+    return absl::OkStatus();
+  }
+
+  // A state between its tier and where updates find it.
+  absl::Status Move(Role from, Role to, int updates) {
+    const Symbol state{Of::kState, op_->stage.value, updates};
+    RZ_RETURN_IF_ERROR(ExpectRead(from, state));
+    Put(*Find(to), state);
     return absl::OkStatus();
   }
 

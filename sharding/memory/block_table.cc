@@ -61,6 +61,7 @@ class TableWriter {
       Kept(StageId(j));
     }
     Begun();
+    Staging();
     return std::move(blocks_);
   }
 
@@ -123,6 +124,16 @@ class TableWriter {
       Add({.kind = BlockKind::kBegun, .index = b}, family.BytesOf(b), Access::kExchanged,
           &MemoryBytes::sums);
     }
+  }
+
+  // What streamed states come through, whatever their stage.
+  void Staging() {
+    bool streams = false;
+    for (int j = 0; j < plan_.stage_count(); ++j) {
+      streams = streams || (plan_.stages[j].streams && plan_.has_masters(self_, StageId(j)));
+    }
+    Add({.kind = BlockKind::kStaging}, streams ? plan_.staging_bytes : 0, Access::kPrivate,
+        &MemoryBytes::moments);
   }
 
   // What is kept for collections: of two at once, as the program names it.

@@ -28,7 +28,7 @@ enum class BlockKind : uint8_t {
   kVersion,     // V.s: versions of its parameters as they travel; index 0 or 1, in dp 0
   kMasters,     // MA.s: fp32 masters where versions are of another type; index 0 or 1
   kPrediction,  // P.s: predictions; index t mod 2
-  kState,       // O.s: optimizer state
+  kState,       // O.s: optimizer state; on its tier, if it is streamed
   kTaken,       // T.s: a complete sum that waits for the norm
   kSquares,     // q.s: squares of a complete sum
   kNorm,        // nr: the global norm of an iteration; index t mod 4
@@ -45,6 +45,7 @@ enum class BlockKind : uint8_t {
   kMetrics,          // M, M.eval: the fold of an iteration
   kReport,           // RP, RP.eval: the same, come to worker 0
   kReceipt,          // RC: what this worker has written of a version
+  kStaging,          // OS: state on its way between a tier file and an update
   // What is received.
   kCell,  // c.copy.s, c.channel.s: a name for what another worker lends, no bytes; number mod 2
   kLent,  // L.copy.s: a copy that the first worker of a host receives, and lends to the next
@@ -102,6 +103,7 @@ enum class Role : uint8_t {
   kKept,        // for a collection
   kSaved,       // Save: what it writes to files
   kReceipt,     // and what it says of them, for Commit
+  kStaged,      // Fetch leaves it, an update changes it, Store takes it
   kSource,      // of a Send; "w" where it gives back what was lent
   kTarget,      // of a Receive
 };

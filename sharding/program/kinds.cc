@@ -32,10 +32,10 @@ constexpr RoleRule kSendRoles[] = {{Role::kSource, "r", 1, 1}};
 // What gives a loan back waits for all who use it.
 constexpr RoleRule kReturnRoles[] = {{Role::kSource, "w", 1, 1}};
 constexpr RoleRule kAddRoles[] = {{Role::kGradient, "r", 1, 1}, {Role::kSum, "wx", 1, 1}};
-constexpr RoleRule kUpdateRoles[] = {{Role::kSum, "xr", 1, 1},     {Role::kState, "x", 1, 1},
-                                     {Role::kBefore, "r", 0, 1},   {Role::kMade, "wx", 1, 1},
-                                     {Role::kMasters, "wx", 0, 1}, {Role::kPrediction, "w", 0, 1},
-                                     {Role::kNorm, "r", 0, 1},     {Role::kSquares, "r", 0, 1}};
+constexpr RoleRule kUpdateRoles[] = {
+    {Role::kSum, "xr", 1, 1},       {Role::kState, "x", 0, 1}, {Role::kStaged, "x", 0, 1},
+    {Role::kBefore, "r", 0, 1},     {Role::kMade, "wx", 1, 1}, {Role::kMasters, "wx", 0, 1},
+    {Role::kPrediction, "w", 0, 1}, {Role::kNorm, "r", 0, 1},  {Role::kSquares, "r", 0, 1}};
 constexpr RoleRule kApplyRoles[] = {{Role::kBatchStatistics, "r", 1, 1},
                                     {Role::kStatistics, "x", 1, 1}};
 constexpr RoleRule kSnapshotRoles[] = {{Role::kStatistics, "r", 1, 1},
@@ -50,6 +50,8 @@ constexpr RoleRule kSquaresRoles[] = {
 constexpr RoleRule kNormRoles[] = {{Role::kSquares, "r", 0, kMany}, {Role::kNorm, "w", 1, 1}};
 constexpr RoleRule kSaveRoles[] = {{Role::kSaved, "r", 1, kMany}, {Role::kReceipt, "wx", 1, 1}};
 constexpr RoleRule kCommitRoles[] = {{Role::kReceipt, "r", 1, kMany}, {Role::kNorm, "r", 0, 1}};
+constexpr RoleRule kFetchRoles[] = {{Role::kState, "r", 1, 1}, {Role::kStaged, "w", 1, 1}};
+constexpr RoleRule kStoreRoles[] = {{Role::kStaged, "r", 1, 1}, {Role::kState, "w", 1, 1}};
 
 // In the order of OpKind.
 constexpr std::array<Kind, kOpKindCount> kKinds = {{
@@ -72,6 +74,8 @@ constexpr std::array<Kind, kOpKindCount> kKinds = {{
     {"Norm", "t", "", Track::kSums, Cost::kNone, kNormRoles},
     {"Save", "st", "c", Track::kDisk, Cost::kNone, kSaveRoles},
     {"Commit", "t", "", Track::kDisk, Cost::kNone, kCommitRoles},
+    {"Fetch", "st", "", Track::kDisk, Cost::kNone, kFetchRoles},
+    {"Store", "st", "", Track::kDisk, Cost::kNone, kStoreRoles},
 }};
 
 struct ChannelFields {

@@ -89,6 +89,10 @@ Before Hazards::Append(const Op& op, std::span<const NumberedUse> uses) {
   for (const NumberedUse& use : uses) {
     if (use.block >= std::ssize(accesses_)) accesses_.resize(use.block + 1);
     const Access& access = accesses_[use.block];
+    if (in_pieces_ && use.role == Role::kStaged) {
+      before.behind = use.how == How::kWrite ? access.filler : access.writer;
+      continue;
+    }
     if (access.writer >= 0) after.push_back(access.writer);
     if (use.how == How::kRead) continue;
     after.insert(after.end(), access.readers.begin(), access.readers.end());
@@ -98,7 +102,7 @@ Before Hazards::Append(const Op& op, std::span<const NumberedUse> uses) {
   for (const NumberedUse& use : uses) {
     Access& access = accesses_[use.block];
     if (use.how != How::kRead) {
-      access = {.writer = next_};
+      access = {.writer = next_, .filler = use.how == How::kWrite ? next_ : access.filler};
     } else if (computes) {
       access.computing = next_;
     } else {

@@ -30,7 +30,9 @@ inline constexpr int64_t kNoOp = -1;
 // What an operation waits for, by numbers counted from the first Append.
 struct Before {
   std::vector<int64_t> after;  // must be done; ascending, no duplicates
-  int64_t behind = kNoOp;      // of a message, the one before it on its channel: must have begun
+  // Must have begun: of a message, the one before it on its channel; where states move in pieces,
+  // what leaves the pieces (of a Fetch, the Fetch before it).
+  int64_t behind = kNoOp;
 };
 
 // The waits that follow from the blocks which operations name.
@@ -45,8 +47,13 @@ struct Before {
 // wrote or read a block that it writes since it was last written. Besides, computing operations
 // follow each other. Messages of one channel begin in order. It knows nothing else of kinds. Not
 // thread-safe.
+//
+// In pieces, a state that is streamed follows its fetch, and its store the update, piece by piece:
+// each begins when the one before it has begun, and the next fetch fills what is free. A proof that
+// the run gets on takes them one after the other, which is what a ring of one piece would do.
 class Hazards {
  public:
+  explicit Hazards(bool in_pieces = false) : in_pieces_(in_pieces) {}
   Before Append(const Op& op, std::span<const NumberedUse> uses);
   // The last to write it; kNoOp: it is as it was at the start.
   int64_t WriterOf(int block) const;
@@ -56,9 +63,11 @@ class Hazards {
     int64_t writer = kNoOp;
     std::vector<int64_t> readers;  // since then
     int64_t computing = kNoOp;     // the last reader that computes: it stands for all before it
+    int64_t filler = kNoOp;        // in pieces: the last to write it anew
   };
   using Line = std::tuple<OpKind, Channel, WorkerId>;  // a channel's sends, or its receives
 
+  const bool in_pieces_;
   int64_t next_ = 0;
   int64_t computed_ = kNoOp;
   std::map<Line, int64_t> messages_;  // the last ones
@@ -82,7 +91,8 @@ struct LinkedOp : Before {
 // come before it: such a program is wrong.
 class Linker {
  public:
-  Linker(const Plan& plan, WorkerId self) : plan_(plan), self_(self) {}
+  Linker(const Plan& plan, WorkerId self, bool in_pieces = false)
+      : plan_(plan), self_(self), hazards_(in_pieces) {}
   Linker(const Linker&) = delete;
   absl::StatusOr<std::vector<LinkedOp>> Append(std::span<const Instruction> ops);
   // Of what was appended, by number.

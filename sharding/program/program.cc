@@ -14,6 +14,7 @@
 namespace ringzero {
 namespace {
 
+constexpr MemoryBlock kStaging{.kind = BlockKind::kStaging};
 MemoryBlock StateOf(StageId j) { return {.kind = BlockKind::kState, .stage = j}; }
 MemoryBlock SquaresOf(StageId j) { return {.kind = BlockKind::kSquares, .stage = j}; }
 MemoryBlock TakenOf(StageId j) { return {.kind = BlockKind::kTaken, .stage = j}; }
@@ -504,7 +505,13 @@ class ProgramWriter::Impl {
            {what, Writing(Role::kKept, operands_.Kept(part, j, made))});
     };
     if (collected) keep(Copy::kGradient, Reading(Role::kSum, operands_.Sum(j)));
+    const bool streams = plan_.stage(j).streams;
+    const auto move = [&](OpKind kind, Uses uses) {
+      if (streams) Emit({.kind = kind, .stage = j, .iteration = t}, std::move(uses));
+    };
+    move(OpKind::kFetch, {Reading(Role::kState, StateOf(j)), Writing(Role::kStaged, kStaging)});
     Emit({.kind = OpKind::kUpdate, .stage = j, .iteration = t, .version = made}, UpdateUses(t, j));
+    move(OpKind::kStore, {Reading(Role::kStaged, kStaging), Writing(Role::kState, StateOf(j))});
     if (collected && plan_.stage(j).state_bytes > 0) {
       keep(Copy::kState, Reading(Role::kState, StateOf(j)));
     }
@@ -562,7 +569,8 @@ class ProgramWriter::Impl {
     // A finished sum is passed on besides.
     const bool shared = plan_.spreads_sums() && !plan_.takes_sums();
     Uses uses = {shared ? Reading(Role::kSum, sum) : Changing(Role::kSum, sum),
-                 Changing(Role::kState, StateOf(j))};
+                 plan_.stage(j).streams ? Changing(Role::kStaged, kStaging)
+                                        : Changing(Role::kState, StateOf(j))};
     const MemoryBlock before = MastersBlock(plan_, j, Version(t.value));
     const MemoryBlock made = VersionBlock(plan_, j, Version(t.value + 1));
     const MemoryBlock masters = MastersBlock(plan_, j, Version(t.value + 1));

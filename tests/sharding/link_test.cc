@@ -74,8 +74,9 @@ TEST(LinkTest, OrdersOnlyWhatMustBe) {
 // Whether `op` may stand between a complete sum and the update with it.
 bool IsPartOfUpdate(const Op& op, StageId stage) {
   const bool message = op.channel == Channel::kNorms || op.channel == Channel::kFinished;
-  return op.stage == stage && (op.kind == OpKind::kSquares || op.kind == OpKind::kKeep ||
-                               (op.kind == OpKind::kSend && message));
+  const bool own =
+      op.kind == OpKind::kSquares || op.kind == OpKind::kKeep || op.kind == OpKind::kFetch;
+  return op.stage == stage && (own || (op.kind == OpKind::kSend && message));
 }
 
 // The memory of a sum is named again later in the lap: the list must not use it after that.
@@ -97,6 +98,31 @@ TEST(ProgramTest, AnUpdateIsListedRightBehindItsSum) {
         EXPECT_EQ(program.ops[sum].stage, update.stage) << Describe(shape);
       }
     }
+  }
+}
+
+// In pieces an update begins when its fetch has begun, a store when its update has begun, and a
+// fetch when the one before it has begun. Otherwise each waits until the one before it is done.
+TEST(LinkTest, StatesThatStreamMoveInPieces) {
+  const Plan plan = MakeTestPlan(Shape("1x3 cdp_v1 iterations=3 streams"));
+  const Program program = ProgramsOf(plan)[0];
+  for (const bool in_pieces : {false, true}) {
+    Linker linker(plan, WorkerId(0), in_pieces);
+    RZ_ASSIGN(const std::vector<LinkedOp> linked, linker.Append(program.ops));
+    int64_t last = kNoOp, fetch = kNoOp;
+    int moves = 0;
+    for (size_t i = 0; i < linked.size(); ++i) {
+      const LinkedOp& op = linked[i];
+      const auto staged = std::ranges::find(op.op.uses, Role::kStaged, &Use::role);
+      if (staged == op.op.uses.end()) continue;
+      const bool fetches = op.op.kind == OpKind::kFetch;
+      EXPECT_EQ(op.behind, !in_pieces ? kNoOp : fetches ? fetch : last) << ToString(op.op);
+      EXPECT_EQ(std::ranges::count(op.after, last), !in_pieces && last != kNoOp);
+      last = static_cast<int64_t>(i);
+      if (fetches) fetch = last;
+      ++moves;
+    }
+    EXPECT_EQ(moves, 3 * 2 * 3) << "in 3 iterations 2 stages, a Fetch, an Update and a Store each";
   }
 }
 

@@ -46,7 +46,7 @@ PlanShape Shape(const std::string& words) {
       {"stagger", &PlanShape::stagger},       {"predict", &PlanShape::predict},
       {"statistics", &PlanShape::statistics}, {"tied", &PlanShape::tied},
       {"strict", &PlanShape::strict},         {"skip_overflows", &PlanShape::skip_overflows},
-      {"masters", &PlanShape::masters}};
+      {"masters", &PlanShape::masters},       {"streams", &PlanShape::streams}};
   const std::map<std::string, std::function<void()>> choices = {
       {"dp", [&] { shape.rule = Rule::kDp; }},
       {"one_host", [&] { shape.hosts = 1; }},
@@ -119,6 +119,7 @@ Plan MakeTestPlan(const PlanShape& shape) {
                      .on_request = shape.requests,
                      .parameters_only = shape.parameters_only};
   plan.requests = shape.requests;
+  if (shape.streams) plan.staging_bytes = 4096;
   const bool collects = plan.collection.any();
   for (int j = 0; j < shape.stages; ++j) {
     StagePlan stage;
@@ -141,6 +142,7 @@ Plan MakeTestPlan(const PlanShape& shape) {
     const bool middle = shape.frozen == Frozen::kMiddle && j == shape.stages / 2;
     if (prefix || middle) stage.sum_bytes = 0;
     if (prefix) stage.has_backward = false;
+    stage.streams = shape.streams && j % 2 == 0 && stage.sum_bytes > 0;
     plan.stages.push_back(stage);
   }
   if (shape.tied && shape.stages > 1) plan.stages[0].last_use = StageId(shape.stages - 1);
@@ -205,6 +207,7 @@ PlanShape RandomShapes::Next() {
   shape.parameters_only = Chance(3);
   if (Chance(3)) shape.save_every = Draw(1, 2);
   if (Chance(6)) shape.evaluate_versions = {Draw(1, shape.iterations)};
+  shape.streams = Chance(4);
   return shape;
 }
 
@@ -317,6 +320,7 @@ std::vector<PlanShape> PairwiseShapes() {
     shape.skip_overflows = c[15] >= 4;
     shape.hosts = c[16];
     shape.warmup_updates = c[17];
+    shape.streams = c[13] == 1 && c[9] > 0;
     shape.seed = shapes.size() + 1;
     shapes.push_back(shape);
   }

@@ -57,6 +57,7 @@ struct PlanShape {
   bool strict = false;
   bool masters = false;  // fp32 masters apart from 16-bit versions
   int hosts = 0;         // equal runs of workers; 0: no worker lends
+  bool streams = false;  // every second stage that trains streams its state
 };
 
 // "3x4 cdp_v1 laps=2 evaluate=1 tied" is {.workers = 3, .stages = 4, .rule = Rule::kCdpV1, .laps = 2,

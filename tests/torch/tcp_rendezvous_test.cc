@@ -15,8 +15,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/unique_fd.h"
 #include "p2p/job/store_rendezvous.h"
-#include "p2p/unique_fd.h"
 #include "tests/p2p/rendezvous_contract.h"
 #include "tests/support/status_matchers.h"
 

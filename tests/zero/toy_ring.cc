@@ -320,8 +320,12 @@ Plan ToyPlan(const ToyOptions& options) {
     stage.has_backward = j >= options.frozen_prefix;
     if (!stage.has_backward) stage.backward_cost = 0;
     if (options.tied && j == 0) stage.last_use = StageId(options.stages - 1);
+    stage.streams = options.staged_pieces > 0 && j % 2 == 0 && stage.sum_bytes > 0;
     plan.stages.push_back(stage);
   }
+  if (options.staged_pieces == 0) return plan;
+  const StatePiece piece = StatePieces(options.optimizer, layouts.back(), 1).at(0);
+  plan.staging_bytes = options.staged_pieces * piece.states * piece.StateBytes();
   return plan;
 }
 
@@ -550,6 +554,8 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
     engine_options.gradient_norms = options.gradient_norms;
     engine_options.wait_timeout = std::chrono::seconds(20);
     engine_options.recorder.capacity = options.recorder_events;
+    engine_options.tier = {.file_name = "the toy's tier", .least_values = 1};
+    engine_options.tier.io = options.io ? options.io() : MakeMemoryEngine();
     SetBeginning(options, first, engine_options);
     if (plan.checkpoint.any()) {
       engine_options.saver = std::make_unique<CopyingSaver>(options, mutex, result);

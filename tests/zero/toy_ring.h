@@ -9,11 +9,14 @@
 #define RINGZERO_TESTS_ZERO_TOY_RING_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "offload/io_engine.h"
 #include "sharding/memory/block_table.h"
 #include "sharding/plan.h"
 #include "tests/p2p/transports.h"
@@ -61,7 +64,10 @@ struct ToyOptions {
   std::vector<ToyRequest> requests;
   SamplePlan samples;
   OptimizerOptions optimizer;
-  Precision precision;  // skip_overflows with cdp_v2: strict, too
+  // Every second stage streams its state, through a ring of so many pieces; 0: none streams.
+  int staged_pieces = 0;
+  std::function<std::unique_ptr<IoEngine>()> io;  // of the tier; null: in memory
+  Precision precision;                            // skip_overflows with cdp_v2: strict, too
   std::vector<OverflowPlace> overflows;
   bool gradient_norms = false;
   int width = 5;

@@ -28,7 +28,7 @@ absl::StatusOr<int64_t> ProgramState::Append(std::span<const Instruction> ops) {
       ++state.waiting;
     }
     if (one.behind >= base_ && !at(one.behind).begun) {
-      at(one.behind).behind = number;
+      at(one.behind).behind.push_back(number);
       ++state.waiting;
     }
     state.linked = std::move(one);
@@ -47,7 +47,7 @@ std::vector<int64_t> ProgramState::Begin(int64_t op) {
   std::vector<int64_t> ready;
   OpState& state = at(op);
   state.begun = true;
-  if (state.behind.has_value()) Free(*std::exchange(state.behind, std::nullopt), ready);
+  for (const int64_t next : std::exchange(state.behind, {})) Free(next, ready);
   return ready;
 }
 

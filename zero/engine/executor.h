@@ -43,8 +43,8 @@ struct OpState {
   bool arrived = true;  // of a word that is received: it is here
   bool begun = false;
   bool done = false;
-  std::vector<int64_t> next;      // operations that wait for this one's end
-  std::optional<int64_t> behind;  // and one that waits for its beginning
+  std::vector<int64_t> next;    // operations that wait for this one's end
+  std::vector<int64_t> behind;  // and for its beginning
 };
 
 // Which operations of the program are done, which may start, and what each one holds.
@@ -56,7 +56,7 @@ struct OpState {
 // A message begins before it is done: its block is posted, or its payload is on its way.
 class ProgramState {
  public:
-  ProgramState(const Plan& plan, WorkerId self) : linker_(plan, self) {}
+  ProgramState(const Plan& plan, WorkerId self) : linker_(plan, self, /*in_pieces=*/true) {}
 
   // The numbers of the appended operations are [first returned, end()).
   absl::StatusOr<int64_t> Append(std::span<const Instruction> ops);

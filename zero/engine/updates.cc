@@ -38,15 +38,26 @@ bool IsWritten(const Use& use) {
 
 }  // namespace
 
+bool PendingUpdate::Ready(StateStore::Done again) {
+  const std::vector<UpdateBlock>& blocks = optimizer_.blocks();
+  const int piece = next_block_ < blocks.size() ? blocks[next_block_].piece : -1;
+  if (piece < 0) return true;
+  input_.staged = reinterpret_cast<float*>(streams_.Piece(stage_, piece, std::move(again)));
+  return input_.staged != nullptr;
+}
+
 bool PendingUpdate::Step() {
   if (next_block_ == 0) optimizer_.Begin(input_);
   const std::vector<UpdateBlock>& blocks = optimizer_.blocks();
-  if (next_block_ < blocks.size()) {
-    const UpdateBlock& block = blocks[next_block_];
-    if (squares_.has_value()) *squares_ += optimizer_.SumOfSquares(block, input_);
-    optimizer_.Block(block, input_, out_);
+  if (next_block_ >= blocks.size()) return false;
+  const UpdateBlock& block = blocks[next_block_++];
+  if (squares_.has_value()) *squares_ += optimizer_.SumOfSquares(block, input_);
+  optimizer_.Block(block, input_, out_);
+  const bool more = next_block_ < blocks.size();
+  if (block.piece >= 0 && (!more || blocks[next_block_].piece != block.piece)) {
+    streams_.Release(stage_, block.piece, optimizer_.contributes(block.parameter));
   }
-  return ++next_block_ < blocks.size();
+  return more;
 }
 
 std::optional<double> PendingUpdate::Squares() const {
@@ -88,7 +99,8 @@ absl::Status OwnedStages::Initialize(StageId stage, const EngineOptions& options
   std::span<std::byte> moments;
   if (blocks_.Has(state)) moments = blocks_.Bytes(state);
   Stage& owned = stages_[stage.value];
-  owned.optimizer = std::make_unique<StageOptimizer>(options.optimizer, layout, moments);
+  owned.optimizer = std::make_unique<StageOptimizer>(options.optimizer, layout, moments,
+                                                     streams_.PiecesOf(stage));
   const auto scratch = static_cast<size_t>(owned.optimizer->scratch_bytes());
   if (scratch > static_cast<size_t>(scratch_bytes())) scratch_ = MakeHeapBuffer(scratch);
   if (plan_.first_iteration == 0) return absl::OkStatus();
@@ -121,7 +133,8 @@ std::unique_ptr<PendingUpdate> OwnedStages::BeginUpdate(const Instruction& updat
   std::byte* const out = masters != nullptr ? masters : made;
   if (masters != nullptr) input.wire = made;
   if (input.theta == nullptr) input.theta = out;
-  return std::make_unique<PendingUpdate>(*stages_.at(update.stage.value).optimizer, input, out);
+  StageOptimizer& optimizer = *stages_.at(update.stage.value).optimizer;
+  return std::make_unique<PendingUpdate>(update.stage, optimizer, streams_, input, out);
 }
 
 void OwnedStages::EndUpdate(const PendingUpdate& update, const Instruction& op) {
@@ -145,31 +158,38 @@ double OwnedStages::GradientSquares(StageId stage, Iteration iteration) const {
 using Writer = Executor::Writer;
 
 void Updates::Start(int64_t number) {
-  const EngineOptions& options = executor_.options();
   const Instruction op = executor_.OpOf(number);
-  const std::byte* const sum = sums_.Read(op);
-  auto update = std::make_shared<std::unique_ptr<PendingUpdate>>();
-  const auto slowed = std::make_shared<SlowedUpdate>(options.update_slowness);
-  executor_.pool().Update([this, &options, number, op, sum, update, slowed] {
-    if (*update == nullptr) {
-      const Executor::Lock lock = executor_.Hold();
-      if (!sums_.GoesOnComplete(op)) return false;
-      *update = owned_.BeginUpdate(op, norms_.TermsOf(op), sum);
-      if (options.gradient_norms && !options.plan.counts_squares()) (*update)->CountSquares();
-      executor_.recorder().Record(Writer::kPool, {EventKind::kBegin, op});
-    }
-    const auto step = [&] { return executor_.Costed(op, 0, [&] { return (*update)->Step(); }); };
-    if (slowed->Step(step)) return true;
-    if (options.costs != nullptr) options.costs->Count(op, 0, 1);
-    executor_.recorder().Record(Writer::kPool, {EventKind::kEnd, op});
+  GoOn(std::make_shared<Running>(
+      Running{number, op, sums_.Read(op), SlowedUpdate(executor_.options().update_slowness)}));
+}
+
+void Updates::GoOn(std::shared_ptr<Running> running) {
+  executor_.pool().Update([this, running = std::move(running)] { return DoBlock(running); });
+}
+
+bool Updates::DoBlock(const std::shared_ptr<Running>& running) {
+  const EngineOptions& options = executor_.options();
+  const Instruction& op = running->op;
+  std::unique_ptr<PendingUpdate>& update = running->update;
+  if (update == nullptr) {
     const Executor::Lock lock = executor_.Hold();
     if (!sums_.GoesOnComplete(op)) return false;
-    sums_.Free(op);
-    owned_.EndUpdate(**update, op);
-    update->reset();
-    executor_.Complete(number);
-    return false;
-  });
+    update = owned_.BeginUpdate(op, norms_.TermsOf(op), running->sum);
+    if (options.gradient_norms && !options.plan.counts_squares()) update->CountSquares();
+    executor_.recorder().Record(Writer::kPool, {EventKind::kBegin, op});
+  }
+  if (!update->Ready([this, running] { GoOn(running); })) return false;
+  const auto step = [&] { return executor_.Costed(op, 0, [&] { return update->Step(); }); };
+  if (running->slowed.Step(step)) return true;
+  if (options.costs != nullptr) options.costs->Count(op, 0, 1);
+  executor_.recorder().Record(Writer::kPool, {EventKind::kEnd, op});
+  const Executor::Lock lock = executor_.Hold();
+  if (!sums_.GoesOnComplete(op)) return false;
+  sums_.Free(op);
+  owned_.EndUpdate(*update, op);
+  update.reset();
+  executor_.Complete(running->number);
+  return false;
 }
 
 void Updates::StartKeep(int64_t number) {

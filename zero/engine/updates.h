@@ -16,9 +16,11 @@
 #include "zero/block_memory.h"
 #include "zero/engine/executor.h"
 #include "zero/engine/norms.h"
+#include "zero/engine/streams.h"
 #include "zero/engine/sums.h"
 #include "zero/layout.h"
 #include "zero/optimizer/optimizer.h"
+#include "zero/worker_pool.h"
 
 namespace ringzero {
 
@@ -26,8 +28,11 @@ namespace ringzero {
 class PendingUpdate {
  public:
   // `input`: its memory stays until the last Step, its scratch is no other update's meanwhile.
-  PendingUpdate(StageOptimizer& optimizer, const UpdateInput& input, std::byte* out)
-      : optimizer_(optimizer), input_(input), out_(out) {}
+  PendingUpdate(StageId stage, StageOptimizer& optimizer, Streams& streams,
+                const UpdateInput& input, std::byte* out)
+      : stage_(stage), optimizer_(optimizer), streams_(streams), input_(input), out_(out) {}
+  // Before each Step. False: a part of the state is not there yet; `again` is called once it is.
+  bool Ready(StateStore::Done again);
   // Sums the squares of the gradients, too, each block before it is updated with.
   void CountSquares() { squares_ = 0; }
   // One block; false when that was the last.
@@ -36,8 +41,10 @@ class PendingUpdate {
   std::optional<double> Squares() const;
 
  private:
+  const StageId stage_;
   StageOptimizer& optimizer_;
-  const UpdateInput input_;
+  Streams& streams_;
+  UpdateInput input_;
   std::byte* const out_;
   size_t next_block_ = 0;
   std::optional<double> squares_;  // of the undivided sum, so far
@@ -53,8 +60,9 @@ class PendingUpdate {
 class OwnedStages {
  public:
   // All of them must outlive this.
-  OwnedStages(const Plan& plan, const std::vector<StageLayout>& layouts, BlockMemory& blocks)
-      : plan_(plan), layouts_(layouts), blocks_(blocks) {}
+  OwnedStages(const Plan& plan, const std::vector<StageLayout>& layouts, BlockMemory& blocks,
+              Streams& streams)
+      : plan_(plan), layouts_(layouts), blocks_(blocks), streams_(streams) {}
 
   // The first version of `stage`, what is read instead of it, and the optimizer's first state, in
   // blocks that are allocated. `options` fills them; without `options.initialize`: zeros.
@@ -85,6 +93,7 @@ class OwnedStages {
   const Plan& plan_;
   const std::vector<StageLayout>& layouts_;
   BlockMemory& blocks_;
+  Streams& streams_;
   std::map<int, Stage> stages_;  // those that train
   absl::Status InitializeVersions(StageId stage, const EngineOptions& options);
 
@@ -106,6 +115,18 @@ class Updates {
   void StartCommit(int64_t op);
 
  private:
+  // An update that is started.
+  struct Running {
+    int64_t number;
+    Instruction op;
+    const std::byte* sum;
+    SlowedUpdate slowed;
+    std::unique_ptr<PendingUpdate> update = nullptr;  // from its first block on
+  };
+  // On the pool: the update's next block. False: it is over, or goes on when its state has come.
+  bool DoBlock(const std::shared_ptr<Running>& running);
+  void GoOn(std::shared_ptr<Running> running);
+
   // What ends a save.
   Saver::Done Ends(int64_t number);
 

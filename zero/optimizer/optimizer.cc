@@ -24,6 +24,8 @@ void CarryOver(const UpdateSpan& span) {
   }
 }
 
+constexpr int64_t kPieceBlocks = 4;  // blocks of an update: 1 MiB of a state
+
 std::span<std::byte> StateBytes(StateSpec::Kind kind, StageOptimizer::ParameterState& state) {
   if (kind == StateSpec::Kind::kStep) return std::as_writable_bytes(std::span(&state.updates, 1));
   return std::as_writable_bytes(kind == StateSpec::Kind::kFirst ? state.first : state.second);
@@ -32,10 +34,13 @@ std::span<std::byte> StateBytes(StateSpec::Kind kind, StageOptimizer::ParameterS
 }  // namespace
 
 StageOptimizer::StageOptimizer(const OptimizerOptions& options, const StageLayout& layout,
-                               std::span<std::byte> moments)
-    : options_(options), layout_(layout), states_(layout.parameters.size()) {
+                               std::span<std::byte> moments, std::vector<StatePiece> pieces)
+    : options_(options),
+      layout_(layout),
+      pieces_(std::move(pieces)),
+      states_(layout.parameters.size()) {
   const StateLayout needs = StateLayout::Make(options, layout);
-  moment_bytes_ = needs.moment_bytes;
+  moment_bytes_ = needs.moment_bytes - StreamedBytes(layout, pieces_);
   scratch_bytes_ = needs.scratch_bytes;
   if (moments.empty() && moment_bytes_ > 0) {
     own_moments_ = MakeHeapBuffer(static_cast<size_t>(moment_bytes_));
@@ -51,7 +56,8 @@ StageOptimizer::StageOptimizer(const OptimizerOptions& options, const StageLayou
     const std::vector<UpdateState>& states = states_[i].update->states();
     std::span<float>* const of[kMaxUpdateStates] = {&states_[i].kept.first,
                                                     &states_[i].kept.second};
-    for (size_t s = 0; parameter.trainable && s < states.size(); ++s) {
+    const bool in_pieces = std::ranges::count(pieces_, static_cast<int>(i), &StatePiece::parameter);
+    for (size_t s = 0; parameter.trainable && !in_pieces && s < states.size(); ++s) {
       *of[s] = {reinterpret_cast<float*>(next), static_cast<size_t>(parameter.numel)};
       if (states[s].initial != 0) std::ranges::fill(*of[s], states[s].initial);
       next += AlignPayload(of[s]->size_bytes());
@@ -73,11 +79,16 @@ void StageOptimizer::AddBlocks(int parameter) {
     const int round = phases.size() == 1 ? 0 : rounds_++;
     const auto [items, step] = phases[phase];
     for (int64_t begin = 0; begin < items; begin += step) {
+      const auto piece = std::ranges::find_if(pieces_, [&](const StatePiece& each) {
+        return each.parameter == parameter && each.begin <= begin && begin < each.end;
+      });
+      const int number = static_cast<int>(piece - pieces_.begin());
       blocks_.push_back({.parameter = parameter,
                          .begin = begin,
                          .end = std::min(begin + step, items),
                          .phase = phase,
-                         .round = round});
+                         .round = round,
+                         .piece = piece == pieces_.end() ? -1 : number});
     }
   }
 }
@@ -107,6 +118,11 @@ void StageOptimizer::Block(const UpdateBlock& block, const UpdateInput& input, s
                    .first = state.kept.first.data(),
                    .second = state.kept.second.data(),
                    .count = parameter.numel};
+  if (block.piece >= 0) {
+    const StatePiece& piece = pieces_[block.piece];
+    whole.first = input.staged - piece.begin;
+    if (piece.states > 1) whole.second = whole.first + piece.StateBytes() / sizeof(float);
+  }
   if (input.wire != nullptr) {
     whole.wire = reinterpret_cast<uint16_t*>(input.wire + parameter.offset_bytes);
     whole.wire_type = layout_.parameter_type;
@@ -147,6 +163,37 @@ void StageOptimizer::Update(const UpdateInput& input, std::byte* out) {
   }
   Begin(with_scratch);
   for (const UpdateBlock& block : blocks_) Block(block, with_scratch, out);
+}
+
+std::vector<StatePiece> StatePieces(const OptimizerOptions& options, const StageLayout& layout,
+                                    int64_t least) {
+  std::vector<StatePiece> pieces;
+  for (size_t i = 0; i < layout.parameters.size(); ++i) {
+    const ParameterSpec& parameter = layout.parameters[i];
+    if (!parameter.trainable || parameter.numel < least) continue;
+    const auto update = MakeUpdate(OptionsFor(options, parameter), parameter);
+    const int states = static_cast<int>(update->states().size());
+    const bool begins_at_0 = std::ranges::all_of(
+        update->states(), [](const UpdateState& state) { return state.initial == 0; });
+    if (states == 0 || !begins_at_0 || update->Phases(parameter.numel).size() > 1) continue;
+    constexpr int64_t kValues = kPieceBlocks * kUpdateBlockValues;
+    for (int64_t begin = 0; begin < parameter.numel; begin += kValues) {
+      const int64_t end = std::min(begin + kValues, parameter.numel);
+      pieces.push_back(
+          {.parameter = static_cast<int>(i), .begin = begin, .end = end, .states = states});
+    }
+  }
+  return pieces;
+}
+
+int64_t StreamedBytes(const StageLayout& layout, const std::vector<StatePiece>& pieces) {
+  int64_t bytes = 0;
+  for (const StatePiece& piece : pieces) {
+    if (piece.begin > 0) continue;
+    const auto values = static_cast<size_t>(layout.parameters[piece.parameter].numel);
+    bytes += piece.states * static_cast<int64_t>(AlignPayload(values * sizeof(float)));
+  }
+  return bytes;
 }
 
 StateLayout StateLayout::Make(const OptimizerOptions& options, const StageLayout& stage) {

@@ -47,7 +47,26 @@ struct UpdateInput {
   // StageOptimizer::scratch_bytes() from a multiple of 64 on, the same for all blocks of an update.
   // Null where there are none.
   std::byte* scratch = nullptr;
+  float* staged = nullptr;  // of a block of a StatePiece: the piece
 };
+
+// A part of a state that is not in memory all the time: a run of a parameter's values. In memory
+// all of its first state comes first, then from StateBytes() on the second.
+struct StatePiece {
+  int parameter = 0;
+  int64_t begin = 0;  // values
+  int64_t end = 0;
+  int states = 1;
+  // Of one state: whole pages, as direct I/O wants them.
+  int64_t StateBytes() const { return (end - begin + 1023) / 1024 * 4096; }
+};
+// What is streamed of a stage (StagePlan::streams), in the order of updates: parameters of at least
+// `least` values whose update has one phase, and states that are 0 at first. Updates of several
+// phases read a state more than once.
+std::vector<StatePiece> StatePieces(const OptimizerOptions& options, const StageLayout& layout,
+                                    int64_t least = kUpdateBlockValues);
+// How much less a StageOptimizer keeps in memory.
+int64_t StreamedBytes(const StageLayout& layout, const std::vector<StatePiece>& pieces);
 
 // The unit in which updates yield to adds: items of one phase of one parameter's update; in phase 0
 // they are values.
@@ -59,16 +78,17 @@ struct UpdateBlock {
   // Blocks of one round may run in any order and at the same time; a round begins when the one
   // before has ended.
   int round = 0;
+  int piece = -1;  // of StatePieces, whose memory it needs
 };
 
 // The state of one stage: moments and counts. Not thread-safe, except that after Begin different
 // blocks may be updated at the same time.
 class StageOptimizer {
  public:
-  // `moments`: zeroed memory for its state, at least MomentBytes(), which
+  // `moments`: zeroed memory for its state, at least MomentBytes() less what is in `pieces`, which
   // must outlive it; empty: it has memory of its own.
   StageOptimizer(const OptimizerOptions& options, const StageLayout& layout,
-                 std::span<std::byte> moments = {});
+                 std::span<std::byte> moments = {}, std::vector<StatePiece> pieces = {});
   StageOptimizer(StageOptimizer&&) noexcept = default;
 
   // Begin once, then Block once for each of blocks(), round by round: writes θ_{t+1} to `out`,
@@ -80,6 +100,9 @@ class StageOptimizer {
   // parameter without a gradient, and of phases after the first. In double, in a fixed order.
   double SumOfSquares(const UpdateBlock& block, const UpdateInput& input) const;
 
+  // Between Begin and the end: the parameter has a gradient, and so its state changes.
+  bool contributes(int parameter) const { return states_[parameter].contributed; }
+
   // All of it at once, with scratch of its own where the input brings none.
   void Update(const UpdateInput& input, std::byte* out);
 
@@ -87,7 +110,10 @@ class StageOptimizer {
   // Working memory of an update, free between updates: of the parameter that needs most.
   int64_t scratch_bytes() const { return scratch_bytes_; }
 
-  // One parameter's state between two updates. A span that is empty: there is no such state.
+  const std::vector<StatePiece>& pieces() const { return pieces_; }
+
+  // One parameter's state between two updates. A span that is empty: there is no such state, or it
+  // is in pieces.
   struct ParameterState {
     int64_t updates = 0;  // of this parameter: Adam's bias correction
     std::span<float> first;
@@ -108,6 +134,7 @@ class StageOptimizer {
 
   OptimizerOptions options_;
   StageLayout layout_;
+  std::vector<StatePiece> pieces_;
   std::vector<UpdateBlock> blocks_;
   int rounds_ = 1;
   std::vector<State> states_;  // by parameter

@@ -4,8 +4,8 @@
 //   if (file.get() < 0) return ...;
 //
 // Move-only value; empty (-1) after a move. SystemError says why a system call has made none.
-#ifndef RINGZERO_P2P_UNIQUE_FD_H_
-#define RINGZERO_P2P_UNIQUE_FD_H_
+#ifndef RINGZERO_BASE_UNIQUE_FD_H_
+#define RINGZERO_BASE_UNIQUE_FD_H_
 
 #include <unistd.h>
 
@@ -50,4 +50,4 @@ inline absl::Status SystemError(absl::string_view what) {
 
 }  // namespace ringzero
 
-#endif  // RINGZERO_P2P_UNIQUE_FD_H_
+#endif  // RINGZERO_BASE_UNIQUE_FD_H_

@@ -1,0 +1,232 @@
+// The ring's slots, and the thread that fills and empties them.
+#include "offload/state_store.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/checksum.h"
+#include "base/status.h"
+#include "base/system_names.h"
+
+namespace ringzero {
+namespace {
+
+constexpr int64_t kSlotAlignment = 4096;  // of direct I/O
+constexpr int kExtentBits = 2, kPieceBits = 30;
+
+int64_t LargestPiece(const std::vector<StoreGroup>& groups) {
+  int64_t most = 1;
+  for (const StoreGroup& group : groups) {
+    for (const StorePiece& piece : group.pieces) most = std::max(most, piece.bytes());
+  }
+  return (most + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
+}
+
+}  // namespace
+
+int64_t StorePiece::bytes() const {
+  int64_t bytes = 0;
+  for (const Extent& extent : extents) bytes += extent.bytes;
+  return bytes;
+}
+
+StateStore::StateStore(StateStoreOptions options)
+    : options_(std::move(options)), slot_bytes_(LargestPiece(options_.groups)) {
+  for (const StoreGroup& group : options_.groups) {
+    groups_.emplace_back().pieces.resize(group.pieces.size());
+  }
+  // The last one first, so that slots are used in order.
+  for (int slot = static_cast<int>(options_.ring.size() / slot_bytes_); slot-- > 0;) {
+    free_slots_.push_back(slot);
+  }
+}
+
+absl::StatusOr<std::unique_ptr<StateStore>> StateStore::Create(StateStoreOptions options) {
+  std::unique_ptr<StateStore> store(new StateStore(std::move(options)));
+  if (store->free_slots_.empty()) {
+    return InvalidArgument("states come through ", store->options_.ring.size(),
+                           " bytes of memory, but a piece has ", store->slot_bytes_);
+  }
+  store->thread_ = NamedThread("rz-states", [store = store.get()] { store->Run(); });
+  return store;
+}
+
+void StateStore::Stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+void StateStore::Fetch(int group, Done done) {
+  const std::lock_guard lock(mutex_);
+  GroupState& state = groups_[group];
+  const int pieces = static_cast<int>(state.pieces.size());
+  state.to_come = state.to_go = pieces;
+  state.fetched = std::move(done);
+  for (int piece = 0; piece < pieces; ++piece) to_fetch_.push_back({group, piece});
+  wake_.notify_one();
+}
+
+std::byte* StateStore::Piece(int group, int piece, Done again) {
+  const std::lock_guard lock(mutex_);
+  PieceState& state = groups_[group].pieces[piece];
+  if (state.phase == Phase::kHere) return MemoryOf({group, piece}).data();
+  state.again = std::move(again);
+  return nullptr;
+}
+
+void StateStore::Release(int group, int piece, bool changed) {
+  const std::lock_guard lock(mutex_);
+  const Place place{group, piece};
+  At(place).phase = Phase::kReleased;
+  At(place).changed = changed;
+  if (changed) {
+    to_store_.push_back(place);
+  } else {
+    Finish(place);
+  }
+  wake_.notify_one();
+}
+
+void StateStore::Store(int group, Done done) {
+  const std::lock_guard lock(mutex_);
+  groups_[group].stored = std::move(done);
+  if (groups_[group].to_go == 0) calls_.push_back(std::exchange(groups_[group].stored, nullptr));
+  wake_.notify_one();
+}
+
+void StateStore::Run() {
+  std::unique_lock lock(mutex_);
+  absl::Status status;
+  while (status.ok() && !stop_) status = Turn(lock);
+  lock.unlock();
+  if (!status.ok() && options_.failed) options_.failed(status);
+}
+
+// Waits until there is something to do, and does it.
+absl::Status StateStore::Turn(std::unique_lock<std::mutex>& lock) {
+  const auto fetches = [this] { return !to_fetch_.empty() && !free_slots_.empty(); };
+  wake_.wait(lock, [&] {
+    const bool waits = options_.engine->under_way() > 0;
+    return stop_ || waits || fetches() || !to_store_.empty() || !calls_.empty();
+  });
+  if (stop_) return absl::OkStatus();
+  std::vector<std::pair<Place, bool>> begun;  // whether it is written
+  while (!to_store_.empty()) {
+    begun.push_back({to_store_.front(), true});
+    to_store_.pop_front();
+  }
+  while (fetches()) {
+    const Place place = to_fetch_.front();
+    to_fetch_.pop_front();
+    At(place).phase = Phase::kComing;
+    At(place).slot = free_slots_.back();
+    free_slots_.pop_back();
+    begun.push_back({place, false});
+  }
+  const std::vector<Done> calls = std::exchange(calls_, {});
+  lock.unlock();
+  for (const Done& call : calls) call();
+  std::vector<IoRequest> requests;
+  std::vector<Place> ended;
+  for (const auto& [place, writes] : begun) {
+    if (Begin(place, writes, requests)) ended.push_back(place);
+  }
+  absl::Status status = options_.engine->Submit(requests);
+  if (status.ok() && ended.empty() && options_.engine->under_way() > 0) {
+    const auto deadline = std::chrono::steady_clock::now() + options_.wait_timeout;
+    const absl::StatusOr<std::vector<IoResult>> results = options_.engine->Wait(deadline);
+    status = Annotate(results.status(), options_.file_name);
+    for (size_t i = 0; status.ok() && i < results->size(); ++i) {
+      const absl::StatusOr<bool> last = End((*results)[i]);
+      status = last.status();
+      if (last.ok() && *last) ended.push_back(PlaceOf((*results)[i].tag));
+    }
+  }
+  lock.lock();
+  for (const Place& place : ended) Finish(place);
+  return status;
+}
+
+bool StateStore::Begin(const Place& place, bool writes, std::vector<IoRequest>& requests) {
+  PieceState& state = At(place);
+  const std::span<std::byte> memory = MemoryOf(place);
+  if (writes) {
+    state.checksum = Checksum(memory);
+    state.written = true;
+  } else if (!state.written) {
+    std::ranges::fill(memory, std::byte{0});
+    return true;
+  }
+  size_t at = 0;
+  for (const Extent& extent : PieceOf(place).extents) {
+    requests.push_back({.kind = writes ? IoRequest::Kind::kWrite : IoRequest::Kind::kRead,
+                        .file = options_.file,
+                        .offset = extent.offset,
+                        .memory = memory.subspan(at, static_cast<size_t>(extent.bytes)),
+                        .tag = TagOf(place, static_cast<size_t>(state.under_way++))});
+    at += static_cast<size_t>(extent.bytes);
+  }
+  return false;
+}
+
+absl::StatusOr<bool> StateStore::End(const IoResult& result) {
+  const Place place = PlaceOf(result.tag);
+  PieceState& state = At(place);
+  const std::vector<Extent>& extents = PieceOf(place).extents;
+  const Extent& extent = extents[result.tag & ((1 << kExtentBits) - 1)];
+  if (!result.status.ok()) return Annotated(result.status, place, extent.offset);
+  if (--state.under_way > 0) return false;
+  if (state.phase == Phase::kComing && Checksum(MemoryOf(place)) != state.checksum) {
+    return Annotated(absl::DataLossError("what was read is not what was written there last"), place,
+                     extents[0].offset);
+  }
+  return true;
+}
+
+void StateStore::Finish(const Place& place) {
+  GroupState& group = groups_[place.group];
+  PieceState& state = At(place);
+  const auto call = [this](Done& done) {
+    if (done) calls_.push_back(std::exchange(done, nullptr));
+  };
+  if (state.phase == Phase::kComing) {
+    state.phase = Phase::kHere;
+    call(state.again);
+    if (--group.to_come == 0) call(group.fetched);
+    return;
+  }
+  state.phase = Phase::kInFile;
+  free_slots_.push_back(state.slot);
+  if (--group.to_go == 0) call(group.stored);
+}
+
+uint64_t StateStore::TagOf(const Place& place, size_t extent) {
+  const auto number =
+      static_cast<uint64_t>(place.group) << kPieceBits | static_cast<uint64_t>(place.piece);
+  return number << kExtentBits | extent;
+}
+
+StateStore::Place StateStore::PlaceOf(uint64_t tag) {
+  const uint64_t number = tag >> kExtentBits;
+  return {static_cast<int>(number >> kPieceBits),
+          static_cast<int>(number & ((uint64_t{1} << kPieceBits) - 1))};
+}
+
+std::span<std::byte> StateStore::MemoryOf(const Place& place) {
+  return options_.ring.subspan(static_cast<size_t>(At(place).slot * slot_bytes_),
+                               static_cast<size_t>(PieceOf(place).bytes()));
+}
+
+absl::Status StateStore::Annotated(const absl::Status& status, const Place& place,
+                                   int64_t offset) const {
+  return Annotate(status, absl::StrCat(options_.file_name, ": ", options_.groups[place.group].name,
+                                       ", record ", place.piece, " at offset ", offset));
+}
+
+}  // namespace ringzero

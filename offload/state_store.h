@@ -1,0 +1,140 @@
+// StateStore: what lies in a tier file, and comes through a ring of memory to be changed.
+//
+//   RZ_ASSIGN_OR_RETURN(auto store, StateStore::Create({.groups = groups, .ring = memory,
+//                                                       .file = file.get(), .failed = …}));
+//   store->Fetch(0, done);                  // the pieces of group 0 come, one behind the other
+//   store->Piece(0, i, again);              // null: not there yet; `again` is called once it is
+//   store->Release(0, i, /*changed=*/true); // the ring may take another piece in its place
+//   store->Store(0, done);                  // `done`, when all that was changed is in the file
+//
+// Groups are fetched in the order of the calls, and pieces in theirs: the ring is filled as far as
+// it is free. So a fetch of more than the ring goes on while pieces are released and stored. A
+// thread of its own moves the bytes; no call waits. Each piece's checksum is kept in memory, so
+// what a disk has lost or mixed up is an error. Thread-safe.
+#ifndef RINGZERO_OFFLOAD_STATE_STORE_H_
+#define RINGZERO_OFFLOAD_STATE_STORE_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "offload/io_engine.h"
+
+namespace ringzero {
+
+// A run of bytes of the file.
+struct Extent {
+  int64_t offset = 0;
+  int64_t bytes = 0;
+};
+
+// What is fetched and stored as one: in memory its extents lie one behind the other.
+struct StorePiece {
+  std::vector<Extent> extents;
+  int64_t bytes() const;
+};
+
+struct StoreGroup {
+  std::string name;  // in errors: "stage 3 (layers.6)"
+  std::vector<StorePiece> pieces;
+};
+
+struct StateStoreOptions {
+  std::vector<StoreGroup> groups;
+  std::span<std::byte> ring;  // at least the largest piece; for direct I/O a multiple of 4096
+  int file = -1;
+  std::string file_name;  // in errors
+  std::unique_ptr<IoEngine> engine;
+  std::chrono::milliseconds wait_timeout{std::chrono::minutes(10)};  // of one piece
+  // The first error: nothing more is fetched or stored, and no `done` comes. On the store's thread.
+  std::function<void(const absl::Status&)> failed;
+};
+
+class StateStore {
+ public:
+  using Done = std::function<void()>;
+
+  // InvalidArgument: the ring is smaller than a piece.
+  static absl::StatusOr<std::unique_ptr<StateStore>> Create(StateStoreOptions options);
+  ~StateStore() { Stop(); }
+  // Calls nothing from here on. Not in a Done.
+  void Stop();
+
+  // `done`: all pieces have come, and some may be gone again. On the store's thread, as all calls
+  // of a Done. A group is fetched again when it has been stored.
+  void Fetch(int group, Done done);
+  // Between Fetch and Release. What was never stored is zeros.
+  std::byte* Piece(int group, int piece, Done again);
+  void Release(int group, int piece, bool changed);
+  // `done`: all pieces have been released, and what was changed is in the file. (It goes there as
+  // it is released.)
+  void Store(int group, Done done);
+
+ private:
+  enum class Phase { kInFile, kComing, kHere, kReleased };
+  struct PieceState {
+    Phase phase = Phase::kInFile;
+    bool changed = false;  // kReleased: it goes to the file first
+    Done again;
+    int slot = -1;  // of the ring
+    // The thread's alone:
+    bool written = false;  // it is in the file; otherwise it is zeros
+    uint64_t checksum = 0;
+    int under_way = 0;  // extents
+  };
+  struct GroupState {
+    std::vector<PieceState> pieces;
+    int to_come = 0;  // pieces
+    int to_go = 0;
+    Done fetched, stored;
+  };
+  struct Place {
+    int group = 0, piece = 0;
+  };
+
+  explicit StateStore(StateStoreOptions options);
+  void Run();
+  absl::Status Turn(std::unique_lock<std::mutex>& lock);
+  // Without the lock: begins to read or write a piece. True: nothing need be read.
+  bool Begin(const Place& place, bool writes, std::vector<IoRequest>& requests);
+  // Of an extent. True: it was the piece's last.
+  absl::StatusOr<bool> End(const IoResult& result);
+  // With the lock: a piece has come, or gone.
+  void Finish(const Place& place);
+
+  static uint64_t TagOf(const Place& place, size_t extent);
+  static Place PlaceOf(uint64_t tag);
+  PieceState& At(const Place& place) { return groups_[place.group].pieces[place.piece]; }
+  const StorePiece& PieceOf(const Place& place) const {
+    return options_.groups[place.group].pieces[place.piece];
+  }
+  std::span<std::byte> MemoryOf(const Place& place);
+  absl::Status Annotated(const absl::Status& status, const Place& place, int64_t offset) const;
+
+  StateStoreOptions options_;
+  const int64_t slot_bytes_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<GroupState> groups_;
+  std::deque<Place> to_fetch_, to_store_;
+  std::vector<int> free_slots_;
+  std::vector<Done> calls_;  // for the thread to make
+  bool stop_ = false;
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_OFFLOAD_STATE_STORE_H_

@@ -1,0 +1,212 @@
+// Pieces come through a ring and go back: in any order of releases, on every engine, with every fault.
+#include "offload/state_store.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/offload/io_decorators.h"
+#include "tests/support/status_matchers.h"
+
+namespace ringzero {
+namespace {
+
+constexpr int64_t kPage = 4096;
+
+// `groups` of `pieces`, each of two extents of a page.
+std::vector<StoreGroup> Groups(int groups, int pieces) {
+  std::vector<StoreGroup> made;
+  int64_t offset = 0;
+  for (int g = 0; g < groups; ++g) {
+    StoreGroup& group = made.emplace_back();
+    group.name = absl::StrCat("stage ", g);
+    for (int p = 0; p < pieces; ++p, offset += 2 * kPage) {
+      group.pieces.push_back({{{offset, kPage}, {offset + kPage, kPage}}});
+    }
+  }
+  return made;
+}
+
+// Waits for a call, at most 20 seconds.
+class Call {
+ public:
+  StateStore::Done Done() {
+    return [called = called_] { called->set_value(); };
+  }
+  bool Came() {
+    return called_->get_future().wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+  }
+
+ private:
+  std::shared_ptr<std::promise<void>> called_ = std::make_shared<std::promise<void>>();
+};
+
+class StateStoreTest : public testing::TestWithParam<const char*> {
+ protected:
+  void Open(
+      int groups, int pieces, int slots,
+      const std::function<std::unique_ptr<IoEngine>(std::unique_ptr<IoEngine>)>& around = {}) {
+    std::string path = absl::StrCat(testing::TempDir(), "/states-XXXXXX");
+    file_ = mkstemp(path.data());
+    ASSERT_GE(file_, 0);
+    unlink(path.c_str());
+    ring_.assign(static_cast<size_t>(slots * 2 * kPage), std::byte{0xee});
+    std::unique_ptr<IoEngine> engine = MakeMemoryEngine();
+    const std::string name = GetParam();
+    if (name == "threads") engine = MakeThreadEngine({.threads = 3});
+    if (name == "uring") {
+      auto made = MakeUringEngine({});
+      if (!made.ok()) GTEST_SKIP() << made.status().message();
+      engine = *std::move(made);
+    }
+    engine = MakeCheckedIo(std::move(engine), misuses_);
+    if (around) engine = around(std::move(engine));
+    RZ_ASSIGN(store_, StateStore::Create({.groups = Groups(groups, pieces),
+                                          .ring = ring_,
+                                          .file = file_,
+                                          .file_name = "tier",
+                                          .engine = std::move(engine),
+                                          .failed = [this](const absl::Status& why) {
+                                            failure_.set_value(why);
+                                          }}));
+  }
+  void TearDown() override {
+    store_.reset();
+    if (file_ >= 0) close(file_);
+    EXPECT_THAT(misuses_, testing::IsEmpty());
+  }
+
+  // The piece, once it is there.
+  std::byte* Wait(int group, int piece) {
+    Call there;
+    std::byte* const memory = store_->Piece(group, piece, there.Done());
+    if (memory != nullptr || !there.Came()) return memory;
+    return store_->Piece(group, piece, nullptr);
+  }
+  // One turn of a group: each piece must hold `before`, and holds `after` then.
+  void Turn(int group, int pieces, int before, int after) {
+    Call fetched, stored;
+    store_->Fetch(group, fetched.Done());
+    store_->Store(group, stored.Done());
+    for (int p = 0; p < pieces; ++p) {
+      std::byte* const memory = Wait(group, p);
+      ASSERT_NE(memory, nullptr) << group << ", " << p;
+      for (int64_t i = 0; i < 2 * kPage; ++i) {
+        const int place = before == 0 ? 0 : group + p + static_cast<int>(i % 7);
+        ASSERT_EQ(memory[i], static_cast<std::byte>(before + place)) << group << ", " << p;
+        memory[i] = static_cast<std::byte>(after + group + p + i % 7);
+      }
+      store_->Release(group, p, /*changed=*/true);
+    }
+    EXPECT_TRUE(fetched.Came());
+    EXPECT_TRUE(stored.Came());
+  }
+  absl::Status Failure() {
+    std::future<absl::Status> failure = failure_.get_future();
+    const bool came = failure.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+    return came ? failure.get() : absl::InternalError("nothing failed");
+  }
+
+  int file_ = -1;
+  std::vector<std::byte> ring_;
+  std::vector<std::string> misuses_;
+  std::promise<absl::Status> failure_;
+  std::unique_ptr<StateStore> store_;
+};
+
+TEST_P(StateStoreTest, WhatWasStoredComesBack) {
+  for (const int slots : {1, 2, 3, 20}) {
+    Open(2, 5, slots);
+    if (IsSkipped()) return;
+    Turn(0, 5, 0, 10);  // never stored: zeros
+    Turn(1, 5, 0, 20);
+    Turn(0, 5, 10, 30);
+    Turn(1, 5, 20, 40);
+    Turn(0, 5, 30, 50);
+    store_.reset();
+    close(std::exchange(file_, -1));
+  }
+}
+
+TEST_P(StateStoreTest, APieceThatIsNotChangedIsNotWritten) {
+  std::vector<std::string> lines;
+  Open(1, 3, 3, [&](auto engine) { return MakeTracedIo(std::move(engine), lines); });
+  if (IsSkipped()) return;
+  Turn(0, 3, 0, 10);
+  Call fetched, stored;
+  store_->Fetch(0, fetched.Done());
+  EXPECT_TRUE(fetched.Came());
+  for (int p = 0; p < 3; ++p) store_->Release(0, p, /*changed=*/p == 1);
+  store_->Store(0, stored.Done());
+  EXPECT_TRUE(stored.Came());
+  store_.reset();
+  EXPECT_EQ(std::ranges::count(lines, "write 0+4096"), 1);
+  EXPECT_EQ(std::ranges::count(lines, "write 8192+4096"), 2);
+}
+
+TEST_P(StateStoreTest, TheNextGroupComesWhileTheRingHasRoom) {
+  Open(2, 2, 3);
+  if (IsSkipped()) return;
+  Call first, second;
+  store_->Fetch(0, first.Done());
+  store_->Fetch(1, second.Done());
+  EXPECT_TRUE(first.Came());
+  EXPECT_NE(Wait(1, 0), nullptr);
+  Call later;
+  EXPECT_EQ(store_->Piece(1, 1, later.Done()), nullptr) << "the ring is full";
+  store_->Release(0, 0, /*changed=*/false);
+  EXPECT_TRUE(later.Came());
+  EXPECT_TRUE(second.Came());
+}
+
+TEST_P(StateStoreTest, AnErrorNamesStageRecordAndOffset) {
+  Open(2, 2, 4, [](auto engine) {
+    return MakeFaultyIo(std::move(engine), [](const IoRequest& request) {
+      const bool here = request.kind == IoRequest::Kind::kRead && request.offset == 7 * kPage;
+      return here ? absl::ErrnoToStatus(EIO, "read of 4096 bytes") : absl::OkStatus();
+    });
+  });
+  if (IsSkipped()) return;
+  Turn(0, 2, 0, 10);
+  Turn(1, 2, 0, 20);
+  store_->Fetch(1, nullptr);
+  const absl::Status failure = Failure();
+  EXPECT_THAT(std::string(failure.message()),
+              testing::StartsWith("tier: stage 1, record 1 at offset 28672: read of 4096 bytes"));
+}
+
+TEST_P(StateStoreTest, ABitThatHasFlippedIsFound) {
+  Open(1, 2, 2);
+  if (IsSkipped()) return;
+  if (std::string(GetParam()) == "memory") GTEST_SKIP() << "has no file to damage";
+  Turn(0, 2, 0, 10);
+  char byte = 0;
+  ASSERT_EQ(pread(file_, &byte, 1, 3 * kPage + 9), 1);
+  byte ^= 4;
+  ASSERT_EQ(pwrite(file_, &byte, 1, 3 * kPage + 9), 1);
+  store_->Fetch(0, nullptr);
+  EXPECT_EQ(Failure(),
+            absl::DataLossError("tier: stage 0, record 1 at offset 8192: what was read is not what "
+                                "was written there last"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Engines, StateStoreTest, testing::Values("memory", "threads", "uring"),
+                         [](const auto& test) { return test.param; });
+
+TEST(StateStore, APieceMustFitIntoTheRing) {
+  std::vector<std::byte> ring(kPage);
+  EXPECT_EQ(
+      StateStore::Create({.groups = Groups(1, 1), .ring = ring}).status(),
+      absl::InvalidArgumentError("states come through 4096 bytes of memory, but a piece has 8192"));
+}
+
+}  // namespace
+}  // namespace ringzero

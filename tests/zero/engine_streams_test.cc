@@ -1,0 +1,105 @@
+// States that come from a tier for each update give the bits of states in memory.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <random>
+#include <vector>
+
+#include "offload/io_engine.h"
+#include "tests/offload/io_decorators.h"
+#include "tests/support/status_matchers.h"
+#include "tests/zero/expect_toy_bits.h"
+#include "tests/zero/toy_ring.h"
+
+namespace ringzero {
+namespace {
+
+using Type = OptimizerOptions::Type;
+
+// A disk on which updates wait for their states.
+std::unique_ptr<IoEngine> SlowIo() { return MakeThrottled(MakeMemoryEngine(), 20e6); }
+
+TEST(EngineStreamsTest, BitsOverRulesOptimizersAndTypes) {
+  const std::vector<Precision> precisions = {
+      {},
+      {.compute = ValueType::kBf16, .parameters = ValueType::kBf16},
+      {.compute = ValueType::kFp16,
+       .parameters = ValueType::kFp16,
+       .loss_scale = {.initial = 1024}}};
+  std::mt19937 random(13);
+  int run = 0;
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+    for (const Precision& precision : precisions) {
+      for (const Type type : {Type::kAdamW, Type::kSgd, Type::kLion, Type::kAdagrad}) {
+        ToyOptions o{.workers = 1 + run % 4, .laps = 1 + run % 2, .rule = rule};
+        o.stages = o.workers + int(random() % 4);
+        o.zero_stage = run % 4;
+        o.precision = precision;
+        o.width = 3 + int(random() % 40);
+        DrawTheRest(random, o);
+        o.iterations -= o.first_iteration;
+        o.first_iteration = 0;
+        o.collection = {};
+        o.optimizer.type = type;
+        o.clipping = static_cast<Clipping>(random() % 4);
+        if (o.clipping != Clipping::kOff) o.optimizer.max_norm = 0.5;
+        o.staged_pieces = 1 + run % 3;
+        if (run % 2 == 1) o.io = SlowIo;
+        ExpectReferenceBits(o, TransportsOfRun(run++));
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+// A stage of two pieces, through a ring that has room for one.
+TEST(EngineStreamsTest, AStageOfMorePiecesThanTheRing) {
+  for (const int pieces : {1, 3}) {
+    ToyOptions o{.workers = 2, .stages = 4, .iterations = 3, .rule = Rule::kCdpV2};
+    o.width = 300'000;
+    o.optimizer.type = Type::kAdamW;
+    o.staged_pieces = pieces;
+    ExpectReferenceBits(o, ShmTransports());
+  }
+}
+
+TEST(EngineStreamsTest, AnUpdateThatIsSkippedStoresNothing) {
+  std::vector<std::string> lines;
+  ToyOptions o{.workers = 1, .stages = 1, .iterations = 4, .rule = Rule::kDp};
+  o.optimizer.type = Type::kAdamW;
+  o.precision = {.skip_overflows = true};
+  o.overflows = {{Iteration(1), StageId(0), 0}, {Iteration(2), StageId(0), 0}};
+  o.staged_pieces = 1;
+  o.io = [&] { return MakeTracedIo(MakeMemoryEngine(), lines); };
+  ExpectReferenceBits(o);
+  const auto writes = [](const std::string& line) { return line.starts_with("write"); };
+  EXPECT_EQ(std::ranges::count_if(lines, writes), 2 * 2) << "two updates of two states";
+}
+
+TEST(EngineStreamsTest, AnErrorOfTheDiskEndsTheRunAndNamesTheStage) {
+  ToyOptions o{.workers = 2, .stages = 2, .iterations = 4, .rule = Rule::kCdpV1};
+  o.optimizer.type = Type::kAdamW;
+  o.staged_pieces = 2;
+  o.io = [] {
+    return MakeFaultyIo(MakeMemoryEngine(), [](const IoRequest& request) {
+      const bool reads = request.kind == IoRequest::Kind::kRead;
+      return reads ? absl::ErrnoToStatus(EIO, "read") : absl::OkStatus();
+    });
+  };
+  const absl::StatusOr<ToyResult> run = RunToyRing(o, LocalTransports());
+  EXPECT_THAT(std::string(run.status().message()),
+              testing::HasSubstr("the toy's tier: stage 0 (s0), record 0 at offset 0: read"));
+}
+
+TEST(EngineStreamsTest, WhatCannotBeShownYetIsRefused) {
+  ToyOptions o{.workers = 1, .stages = 1};
+  o.optimizer.type = Type::kAdamW;
+  o.staged_pieces = 1;
+  o.collection = {.every = 1};
+  EXPECT_THAT(std::string(RunToyRing(o, LocalTransports()).status().message()),
+              testing::HasSubstr("states that stream can neither be collected nor saved"));
+}
+
+}  // namespace
+}  // namespace ringzero

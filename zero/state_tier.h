@@ -1,0 +1,46 @@
+// What an engine needs to stream states (StagePlan::streams), and where they lie in its tier file.
+//
+//   const TierLayout layout = LayOutTier(plan, self, layouts, optimizer, tier.least_values);
+//   layout.bytes;                     // of the file of worker `self`
+//   layout.groups[layout.group_of(StageId(3))].pieces[0].extents;
+//
+// Each state of a parameter is one run of the file, from a whole page on. Pure.
+#ifndef RINGZERO_ZERO_STATE_TIER_H_
+#define RINGZERO_ZERO_STATE_TIER_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "offload/io_engine.h"
+#include "offload/state_store.h"
+#include "sharding/plan.h"
+#include "zero/layout.h"
+#include "zero/optimizer/optimizer.h"
+
+namespace ringzero {
+
+struct TierOptions {
+  int file = -1;  // of LayOutTier's bytes, open as long as the engine lives
+  std::string file_name;
+  std::unique_ptr<IoEngine> io;
+  // Smaller parameters stay in memory: a read of so few bytes costs as much as one of many.
+  int64_t least_values = kUpdateBlockValues;
+};
+
+struct TierLayout {
+  std::vector<StoreGroup> groups;
+  std::map<StageId, int> group_of;                    // stages that this worker updates
+  std::map<StageId, std::vector<StatePiece>> pieces;  // as in the group
+  int64_t bytes = 0;
+  int64_t piece_bytes = 0;  // of the largest, in memory
+};
+TierLayout LayOutTier(const Plan& plan, WorkerId self, const std::vector<StageLayout>& layouts,
+                      const OptimizerOptions& optimizer, int64_t least_values);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_ZERO_STATE_TIER_H_
