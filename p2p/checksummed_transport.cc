@@ -62,7 +62,7 @@ class ChecksummedTransport final : public TransportDecorator {
   // DataLoss, which has ended the transport, unless these are equal.
   absl::Status Compare(WorkerId from, MessageKey key, uint64_t expected, uint64_t found) {
     if (expected == found) return absl::OkStatus();
-    const absl::Status damage = absl::DataLossError(absl::StrFormat(
+    absl::Status damage = absl::DataLossError(absl::StrFormat(
         "worker %d sent worker %d \"%s\", which was damaged on its way: its checksum is %016x, and "
         "should be %016x",
         from.value, self().value, describe_(key), found, expected));

@@ -30,7 +30,7 @@ absl::Status NotPossible(absl::string_view what) {
 
 absl::Status CheckUcx() {
   const absl::Status available = UcxAvailable();
-  if (available.ok()) return available;
+  if (available.ok()) return absl::OkStatus();
   const bool built = available.code() != absl::StatusCode::kUnimplemented;
   return NotPossible(built ? available.message() : "ucx is not built in (RINGZERO_WITH_UCX)");
 }

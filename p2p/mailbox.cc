@@ -141,7 +141,8 @@ absl::StatusOr<Mailbox::PostedBlock> Mailbox::OnBlock(WorkerId from, BlockMessag
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!status_.ok()) return std::nullopt;
   RZ_CHECK(message.key.kind < kMaxMessageKinds, ToString(message.key));
-  return Meet(from, peers_[from.value].channels[message.key.kind], std::move(message));
+  Channel& channel = peers_[from.value].channels[message.key.kind];
+  return Meet(from, channel, std::move(message));
 }
 
 absl::Status Mailbox::OnNextBlock(WorkerId from, BlockMessage message) {

@@ -46,10 +46,10 @@ absl::Status CheckStage(const Plan& plan, int j) {
     return Wrong(absl::StrCat("sum_bytes of ", name, ", which has no backward,"), "0",
                  stage.sum_bytes);
   }
-  if (stage.streams && (stage.sum_bytes == 0 || !plan.exchange)) {
-    return Wrong(absl::StrCat("streams of ", name, ", which is not updated,"), "0", 1);
+  if (stage.streams && stage.sum_bytes == 0) {
+    return Wrong(absl::StrCat("streams of ", name, ", which has nothing to train,"), "0", 1);
   }
-  if (stage.streams && plan.staging_bytes <= 0)
+  if (stage.streams && plan.exchange && plan.staging_bytes <= 0)
     return Wrong("staging_bytes of a plan that streams", "at least 1", plan.staging_bytes);
   const int last_use = plan.last_use(StageId(j)).value;
   if (last_use < j || last_use >= plan.stage_count()) {

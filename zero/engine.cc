@@ -241,13 +241,8 @@ absl::Status Engine::Impl::AllocateBlocks() {
     if (parameters && options_.parameter_memory) return options_.parameter_memory(bytes);
     return MakeHeapBuffer(bytes);
   };
-  std::vector<int64_t> moments = MomentBytes(options_.optimizer, options_.layouts);
-  for (size_t j = 0; j < moments.size(); ++j) {
-    if (!plan_.stages[j].streams) continue;
-    const StageLayout& layout = options_.layouts[j];
-    moments[j] -=
-        StreamedBytes(layout, StatePieces(options_.optimizer, layout, options_.tier.least_values));
-  }
+  const std::vector<int64_t> moments =
+      MomentBytes(options_.optimizer, options_.layouts, plan_.stages, options_.tier.least_values);
   RZ_ASSIGN_OR_RETURN(
       const std::vector<OwnBlock> table,
       BlockTable(plan_, options_.self,

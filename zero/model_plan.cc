@@ -126,6 +126,29 @@ absl::StatusOr<PlanProof> Prove(const Plan& plan, const PlanRequest& request) {
   return ProvePlan(resolved);
 }
 
+// Stages from the first on, until they have the share of what can be streamed.
+void ChooseStreams(const PlanRequest& request, PlannedModel& planned) {
+  if (request.streamed_share <= 0) return;
+  Plan& plan = planned.plan;
+  std::vector<int64_t> bytes;
+  int64_t all = 0, streamed = 0;
+  for (const StageLayout& layout : planned.layouts) {
+    bytes.push_back(StreamedBytes(layout, StatePieces(request.optimizer, layout)));
+    all += bytes.back();
+  }
+  if (all == 0) {
+    planned.warnings.push_back(
+        "no optimizer state goes to NVMe: only large parameters have it there, of optimizers that "
+        "update in one pass (not Muon, not LAMB)");
+  }
+  const double wanted = request.streamed_share * static_cast<double>(all);
+  for (int j = 0; j < plan.stage_count() && static_cast<double>(streamed) < wanted; ++j) {
+    plan.stages[j].streams = bytes[j] > 0;
+    streamed += bytes[j];
+  }
+  if (streamed > 0) plan.staging_bytes = request.staging_bytes;
+}
+
 }  // namespace
 
 absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const PlanRequest& request) {
@@ -166,10 +189,11 @@ absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const Plan
   }
   ExtendBackward(plan.stages);
   AssignOwners(plan);
+  ChooseStreams(request, planned);
   RZ_RETURN_IF_ERROR(CheckPlan(plan));
   RZ_ASSIGN_OR_RETURN(planned.proof, Prove(plan, request));
   plan.window = planned.proof.window();
-  planned.warnings = WarningsOf(plan);
+  for (const std::string& warning : WarningsOf(plan)) planned.warnings.push_back(warning);
   return planned;
 }
 

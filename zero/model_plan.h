@@ -74,6 +74,8 @@ struct PlanRequest {
   int first_iteration = 0;  // as in Plan, as the next two
   CheckpointPlan checkpoint;
   bool requests = false;
+  double streamed_share = 0;  // of the bytes of optimizer states: at least so much streams
+  int64_t staging_bytes = 0;
   std::optional<PlanProof> proof;  // of an equal plan, which then need not be verified again
   OptimizerOptions optimizer;  // for the size of its states: what is collected, what a step takes
   Precision precision;         // parameters travel in the type that computes

@@ -10,7 +10,7 @@ namespace ringzero {
 TierLayout LayOutTier(const Plan& plan, WorkerId self, const std::vector<StageLayout>& layouts,
                       const OptimizerOptions& optimizer, int64_t least_values) {
   TierLayout layout;
-  for (int j = 0; j < plan.stage_count(); ++j) {
+  for (int j = 0; j < plan.stage_count() && plan.exchange; ++j) {
     const StageId stage(j);
     if (!plan.stages[j].streams || !plan.has_masters(self, stage)) continue;
     std::vector<StatePiece>& pieces = layout.pieces[stage];

@@ -39,7 +39,7 @@ struct TierLayout {
   int64_t piece_bytes = 0;  // of the largest, in memory
 };
 TierLayout LayOutTier(const Plan& plan, WorkerId self, const std::vector<StageLayout>& layouts,
-                      const OptimizerOptions& optimizer, int64_t least_values);
+                      const OptimizerOptions& optimizer, int64_t least_values = kUpdateBlockValues);
 
 }  // namespace ringzero
 

@@ -228,7 +228,8 @@ absl::StatusOr<std::vector<int>> WorkersThatShareOf(const RunInput& input) {
 absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunInput& input,
                                                    const PlannedModel& planned) {
   const Plan& plan = planned.plan;
-  const std::vector<int64_t> moments = MomentBytes(input.config.optimizer, planned.layouts);
+  const std::vector<int64_t> moments =
+      MomentBytes(input.config.optimizer, planned.layouts, plan.stages);
   std::vector<WorkerExtras> extras(static_cast<size_t>(plan.workers));
   const int64_t huge_page = HugePageBytes();
   const int64_t staging = TensorFileWriter::kStagingBytes + std::max(kSaverBytes, huge_page);
@@ -239,6 +240,7 @@ absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunInput& input,
                                                .metrics_count = kMetricsCount,
                                                .kind = PoolKindOf(input)}));
     if (plan.checkpoint.any()) mine.staging = staging;
+    mine.tier = LayOutTier(plan, WorkerId(w), planned.layouts, input.config.optimizer).bytes;
     // In its modules.
     for (const StagePlan& stage : plan.stages) mine.statistics += stage.buffer_bytes;
     // What is private is on the heap.
@@ -353,7 +355,8 @@ absl::StatusOr<MemoryForecast> ForecastRun(const Config& config, const PlannedRu
   const bool linear = config.model.type != ModelConfig::Type::kResNet;
   const Precision& precision = run.planned.precision;
   const bool plain = precision.compute == ValueType::kFp32 && precision.sums == ValueType::kFp32;
-  MemoryOptions options{.moment_bytes = MomentBytes(config.optimizer, run.planned.layouts),
+  const std::vector<StagePlan>& stages = run.planned.plan.stages;
+  MemoryOptions options{.moment_bytes = MomentBytes(config.optimizer, run.planned.layouts, stages),
                         .scratch_bytes = ScratchBytes(config.optimizer, run.planned.layouts),
                         .gradients_join_sums = linear && plain && !config.cyclic.products_first};
   for (const StageLayout& layout : run.planned.layouts) {
@@ -422,6 +425,7 @@ Config ConfigOfProfile(Config config) {
   cyclic.exchange = true;
   cyclic.inject = {};
   cyclic.checkpoint.folder.clear();
+  config.offload = {};
   return config;
 }
 
@@ -709,7 +713,8 @@ absl::Status RunPlan(const CommandLine& line) {
   }
   if (line.blocks >= 0) {
     const WorkerId worker(line.blocks);
-    const std::vector<int64_t> moments = MomentBytes(config.optimizer, run.planned.layouts);
+    const std::vector<int64_t> moments =
+        MomentBytes(config.optimizer, run.planned.layouts, plan.stages);
     RZ_ASSIGN_OR_RETURN(
         const std::vector<OwnBlock> table,
         BlockTable(plan, worker, {.moment_bytes = moments, .metrics_count = kMetricsCount}));

@@ -26,6 +26,7 @@
 #include "integrations/torch/measurements.h"
 #include "integrations/torch/models/configured_run.h"
 #include "integrations/torch/ring_model.h"
+#include "offload/tier_file.h"
 #include "p2p/failure.h"
 #include "p2p/job/limits.h"
 #include "p2p/transport_decorator.h"
@@ -214,6 +215,7 @@ class Worker {
     if (plan().checkpoint.any()) {
       RZ_ASSIGN_OR_RETURN(engine.saver, MakeSaver());
     }
+    RZ_RETURN_IF_ERROR(OpenTier(engine.tier));
     RZ_ASSIGN_OR_RETURN(ring_, RingModel::Create(std::move(options)));
     if (task_.desk != nullptr) {
       Engine* const running = &ring_->engine();
@@ -254,6 +256,32 @@ class Worker {
     if (!last.ok()) return;
     end_ = *last;
     Say("note", absl::StrCat("a signal came: the run ends after iteration ", last->value));
+  }
+
+  // Where the plan streams states of this worker.
+  absl::Status OpenTier(TierOptions& tier) {
+    const OffloadConfig& offload = config_.offload;
+    const int64_t bytes =
+        LayOutTier(plan(), task_.self, task_.run.planned.layouts, config_.optimizer).bytes;
+    if (bytes == 0) return absl::OkStatus();
+    absl::StatusOr<TierFile> file = TierFile::Create(offload.nvme_path, bytes);
+    if (!file.ok()) return config_.Error(kNvmePathKey, file.status().message());
+    tier_file_.emplace(*std::move(file));
+    RZ_ASSIGN_OR_RETURN(ChosenIoEngine io, MakeIoEngine(offload.io));
+    if (offload.bandwidth.has_value()) {
+      io.engine = MakeThrottled(std::move(io.engine), 1e9 * *offload.bandwidth);
+    }
+    tier = {.file = tier_file_->descriptor(),
+            .file_name = absl::StrCat("states in ", offload.nvme_path),
+            .io = std::move(io.engine)};
+    if (task_.self.value > 0) return absl::OkStatus();
+    const auto note = [&](bool so, const auto&... words) {
+      if (so) Say("note", absl::StrCat(offload.nvme_path, words...));
+    };
+    note(io.why != "io_uring", ": ", io.why);
+    note(tier_file_->is_memory(), " is memory (tmpfs): nothing is saved by states that lie there");
+    note(!tier_file_->is_direct(), ": no direct I/O there, so states fill the page cache, too");
+    return absl::OkStatus();
   }
 
   absl::StatusOr<std::unique_ptr<Saver>> MakeSaver() {
@@ -576,6 +604,7 @@ class Worker {
   NotWritten not_written_ ABSL_GUARDED_BY(not_written_mutex_);
   std::unique_ptr<RunMetrics> metrics_;
   std::unique_ptr<OpCosts> costs_;  // ring_ writes them
+  std::optional<TierFile> tier_file_;
   std::unique_ptr<RingModel> ring_;
   std::unique_ptr<TraceStream> trace_;  // trace_ and seat_ look into the ring's engine
   FlightDesk::Seat seat_;               // looks into trace_, too

@@ -130,7 +130,8 @@ class TableWriter {
   void Staging() {
     bool streams = false;
     for (int j = 0; j < plan_.stage_count(); ++j) {
-      streams = streams || (plan_.stages[j].streams && plan_.has_masters(self_, StageId(j)));
+      const bool owned = Trains(StageId(j)) && plan_.has_masters(self_, StageId(j));
+      streams = streams || (owned && plan_.stages[j].streams);
     }
     Add({.kind = BlockKind::kStaging}, streams ? plan_.staging_bytes : 0, Access::kPrivate,
         &MemoryBytes::moments);

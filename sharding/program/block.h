@@ -124,7 +124,7 @@ using Uses = absl::InlinedVector<Use, 3>;
 // An operation of a program with its operands.
 struct Instruction : Op {
   Instruction() = default;
-  Instruction(const Op& op) : Op(op) {}
+  Instruction(const Op& op) : Op(op) {}  // NOLINT(google-explicit-constructor): without operands
   Instruction(const Op& op, Uses operands) : Op(op), uses(std::move(operands)) {}
   Uses uses;
   bool loan = false;  // of a message: it lends its block, and copies nothing (loans.h)

@@ -150,6 +150,7 @@ absl::Status FillInject(const ResolvedKeys& keys, int workers, InjectConfig& inj
 }
 
 constexpr char kFactor[] = "cyclic.predict.factor";
+constexpr char kOffload[] = "zero_optimization.offload_optimizer";
 
 absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
   Fill(keys, "cyclic", Row("rule", &cyclic.rule), Row("efficiency", &cyclic.efficiency),
@@ -520,6 +521,13 @@ std::vector<absl::Status> FillOurs(Config& config) {
        Row("steps_per_print", &config.steps_per_print),
        Row("zero_optimization.stage", &config.zero_stage));
   config.optimizer.max_norm = std::max(config.optimizer.max_norm, 0.0);
+  Fill(keys, kOffload, Row("device", &config.offload.device),
+       Row("nvme_path", &config.offload.nvme_path), Row("ratio", &config.offload.ratio));
+  Fill(keys, "aio", Row("block_size", &config.offload.io.block_bytes),
+       Row("queue_depth", &config.offload.io.depth),
+       Row("intra_op_parallelism", &config.offload.io.threads));
+  Fill(keys, "cyclic.offload", Row("staging", &config.offload.staging_bytes),
+       Row("bandwidth", &config.offload.bandwidth));
   FillMonitor(keys, "tensorboard", config.tensorboard);
   FillMonitor(keys, "csv_monitor", config.csv_monitor);
   check(FillClipping(keys, config.optimizer.max_norm, SkipsOverflows(keys), config.cyclic));
@@ -533,6 +541,10 @@ std::vector<absl::Status> FillRun(Config& config, const std::set<std::string>& r
   const ResolvedKeys& keys = config.keys;
   std::vector<absl::Status> wrong;
   CheckSections(keys, model, wrong);
+  if (config.offload.streams() && !config.cyclic.checkpoint.folder.empty()) {
+    wrong.push_back(keys.Error(Join(kOffload, "device"),
+                               "\"nvme\" together with cyclic.checkpoint is not built yet"));
+  }
   const bool open_end =
       model == ModelFrom::kProgram && !keys.Has("iterations") && !keys.Has("epochs");
   for (const RunPart& part : kRunParts) {
@@ -781,6 +793,8 @@ PlanRequest PlanRequestOf(const Config& config, const RunLength& length) {
           .evaluation = length.evaluation,
           .checkpoint = checkpoint,
           .requests = checkpoint.on_request,
+          .streamed_share = config.offload.streams() && cyclic.exchange ? config.offload.ratio : 0,
+          .staging_bytes = config.offload.staging_bytes,
           .optimizer = config.optimizer,
           .precision = config.precision,
           .question = length.question};

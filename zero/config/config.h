@@ -17,6 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "offload/io_engine.h"
 #include "p2p/connect.h"
 #include "sharding/plan.h"
 #include "zero/config/resolve.h"
@@ -28,6 +29,7 @@ namespace ringzero {
 inline constexpr char kTrainBatchKey[] = "train_batch_size";
 inline constexpr char kMicroBatchKey[] = "train_micro_batch_size_per_gpu";
 inline constexpr char kLapsKey[] = "gradient_accumulation_steps";
+inline constexpr char kNvmePathKey[] = "zero_optimization.offload_optimizer.nvme_path";
 
 struct BatchTriple {
   int64_t train_batch = 0;  // samples per update; 0: not given
@@ -148,6 +150,17 @@ struct CyclicConfig {
   InjectConfig inject;
 };
 
+// zero_optimization.offload_optimizer, aio and cyclic.offload.
+struct OffloadConfig {
+  enum class Device { kNone, kCpu, kNvme } device = Device::kNone;
+  std::string nvme_path;
+  double ratio = 1;  // share of the states' bytes
+  int64_t staging_bytes = 16 << 20;
+  IoEngineOptions io;
+  std::optional<double> bandwidth;  // GB/s of each worker's disk, for measuring
+  bool streams() const { return device == Device::kNvme; }
+};
+
 // DeepSpeed's sections tensorboard and csv_monitor: files in output_path/job_name.
 struct MonitorConfig {
   std::string output_path;  // empty: the working folder
@@ -171,6 +184,7 @@ struct Config {
   std::optional<MonitorConfig> tensorboard;  // if enabled
   std::optional<MonitorConfig> csv_monitor;  // if enabled
   CyclicConfig cyclic;
+  OffloadConfig offload;
 
   std::vector<std::string> notes;  // for the user: what does nothing here, old words, "auto"
   ResolvedKeys keys{""};           // every value with its origin

@@ -104,11 +104,17 @@ class Rules {
     constexpr char kLegacy[] = "zero_optimization.legacy_stage1";
     constexpr char kNorm[] = "zero_optimization.compute_grad_norm";
     constexpr char kRatio[] = "zero_optimization.offload_optimizer.ratio";
+    constexpr char kDevice[] = "zero_optimization.offload_optimizer.device";
     ErrorIf(keys_.IsOn(kLegacy) && Stage() > 0, kLegacy,
             "DeepSpeed's stage 1 of before 0.5.9 is gone; leave it out");
     ErrorIf(IsFalse(kNorm) && Stage() != 1 && Stage() != 2, kNorm,
             "false needs zero_optimization.stage 1 or 2");
     ErrorIf(IsBelow(kRatio, 1) && Stage() != 3, kRatio, "below 1 needs zero_optimization.stage 3");
+    if (!keys_.Has(kDevice)) return;
+    const std::string& device = keys_.String(kDevice);
+    ErrorIf(device == "nvme" && !keys_.Has(kNvmePathKey), kNvmePathKey, "missing: where on NVMe");
+    NoteIf(device == "cpu", kDevice,
+           "\"cpu\" changes nothing: optimizer states are in host memory");
   }
 
   // Has it a section and a type? Without a type it does nothing.

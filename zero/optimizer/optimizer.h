@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "sharding/plan.h"
 #include "zero/layout.h"
 #include "zero/optimizer/optimizer_options.h"
 #include "zero/optimizer/parameter_update.h"
@@ -167,9 +168,12 @@ struct StateLayout {
   static StateLayout Make(const OptimizerOptions& options, const StageLayout& stage);
 };
 
-// What StageOptimizers of these stages allocate, by stage: the forecast's moments.
+// What StageOptimizers of these stages allocate, by stage: the forecast's moments. `plans`: of the
+// stages; what they stream is not in memory. Empty: none streams.
 std::vector<int64_t> MomentBytes(const OptimizerOptions& options,
-                                 const std::vector<StageLayout>& stages);
+                                 const std::vector<StageLayout>& stages,
+                                 const std::vector<StagePlan>& plans = {},
+                                 int64_t least = kUpdateBlockValues);
 
 // The working memory that updates of these stages need, by stage: an owner has one such block, for
 // the stage that needs most.

@@ -1,0 +1,59 @@
+// What a file system offers for it, and what it does without.
+#include "offload/tier_file.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/statvfs.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace ringzero {
+namespace {
+
+// Where the file system has no anonymous files (NFS): one with a name that is gone at once.
+int OpenUnlisted(const std::string& folder, int flags) {
+  std::string path = absl::StrCat(folder, "/ringzero-tier-XXXXXX");
+  const int file = mkostemp(path.data(), flags);
+  if (file >= 0) unlink(path.c_str());
+  return file;
+}
+
+int Open(const std::string& folder, int flags) {
+  const int file = open(folder.c_str(), O_TMPFILE | O_RDWR | O_EXCL | flags, 0600);
+  if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) return file;
+  return OpenUnlisted(folder, flags);
+}
+
+}  // namespace
+
+absl::StatusOr<TierFile> TierFile::Create(const std::string& folder, int64_t bytes) {
+  TierFile tier;
+  tier.file_ = UniqueFd(Open(folder, O_CLOEXEC | O_DIRECT));
+  if (!tier.file_ && errno == EINVAL) {
+    tier.is_direct_ = false;
+    tier.file_ = UniqueFd(Open(folder, O_CLOEXEC));
+  }
+  if (!tier.file_) {
+    return absl::ErrnoToStatus(errno, absl::StrCat(folder, ": no file can be made there"));
+  }
+  struct statfs system;
+  tier.is_memory_ = fstatfs(tier.descriptor(), &system) == 0 && system.f_type == TMPFS_MAGIC;
+  const int error = posix_fallocate(tier.descriptor(), 0, bytes);
+  if (error == ENOSPC) {
+    struct statvfs free;
+    const bool known = fstatvfs(tier.descriptor(), &free) == 0;
+    return absl::ResourceExhaustedError(absl::StrCat(
+        folder, ": wanted ", bytes, " bytes for states, found ",
+        known ? absl::StrCat(uint64_t{free.f_bavail} * free.f_frsize, " free") : "fewer"));
+  }
+  if (error != 0) return absl::ErrnoToStatus(error, absl::StrCat(folder, ": ", bytes, " bytes"));
+  return tier;
+}
+
+}  // namespace ringzero
