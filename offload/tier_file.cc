@@ -44,10 +44,12 @@ absl::StatusOr<TierFile> TierFile::Create(const std::string& folder, int64_t byt
   }
   struct statfs system;
   tier.is_memory_ = fstatfs(tier.descriptor(), &system) == 0 && system.f_type == TMPFS_MAGIC;
-  const int error = posix_fallocate(tier.descriptor(), 0, bytes);
+  // Asked first: to fail, the system would fill the disk.
+  struct statvfs free;
+  const bool known = fstatvfs(tier.descriptor(), &free) == 0;
+  const bool fits = !known || static_cast<uint64_t>(bytes) / free.f_frsize < free.f_bavail;
+  const int error = fits ? posix_fallocate(tier.descriptor(), 0, bytes) : ENOSPC;
   if (error == ENOSPC) {
-    struct statvfs free;
-    const bool known = fstatvfs(tier.descriptor(), &free) == 0;
     return absl::ResourceExhaustedError(absl::StrCat(
         folder, ": wanted ", bytes, " bytes for states, found ",
         known ? absl::StrCat(uint64_t{free.f_bavail} * free.f_frsize, " free") : "fewer"));

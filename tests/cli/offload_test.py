@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""Optimizer states on NVMe as a user sees them: the same bits, less memory, and nothing left in the folder."""
+import os
+import unittest
+
+from ringzero import TestCase, inject
+
+WIDE = {"model": {"type": "mlp", "hidden": [400, 400]}, "iterations": 5, "zero_optimization.stage": 3,
+        "optimizer": {"type": "AdamW", "params": {"lr": 0.01}}}
+SECTION = "zero_optimization.offload_optimizer"
+
+
+class Offload(TestCase):
+    def setUp(self):
+        super().setUp()
+        self.tier = self.path("tier")
+        os.mkdir(self.tier)
+
+    def streams(self, **changes):
+        return self.config(**{**WIDE, f"{SECTION}.device": "nvme", f"{SECTION}.nvme_path": self.tier, **changes})
+
+    def test_the_bits_are_those_of_a_run_in_memory(self):
+        for rule in ("dp", "cdp_v2"):
+            wanted = self.bits(self.config(**WIDE, **{"cyclic.rule": rule}))
+            for changes in ({}, {f"{SECTION}.ratio": 0.5, "cyclic.transport": "local"},
+                            {"cyclic.offload.staging": "2MiB", "aio": {"block_size": 65536, "queue_depth": 2}}):
+                self.assertEqual(self.bits(self.streams(**{"cyclic.rule": rule, **changes})), wanted, changes)
+        self.assertEqual(os.listdir(self.tier), [])
+
+    def test_the_plan_says_what_lies_where(self):
+        inside, outside = (self.runs("plan", config).stdout for config in (self.config(**WIDE), self.streams()))
+        row = next(line.split() for line in outside.splitlines() if line.startswith("tier "))
+        state = 4 * 400 * 400  # of one matrix: it alone is large enough
+        self.assertEqual(int(row[-2]), 2 * 4096 * -(-state // 4096))
+        moments = [next(int(line.split()[1]) for line in text.splitlines() if line.startswith("moments "))
+                   for text in (inside, outside)]
+        staging = 16 << 20  # of the one worker that has it
+        self.assertEqual(moments[0] - moments[1], 2 * state - staging)
+
+    def test_what_cannot_be_is_refused_by_name(self):
+        for changes, wanted in (
+                ({f"{SECTION}.nvme_path": self.path("nowhere")}, f"{SECTION}.nvme_path: "),
+                ({f"{SECTION}.nvme_path": None}, f"{SECTION}.nvme_path: missing: where on NVMe"),
+                ({"cyclic.checkpoint.folder": "run"}, f'{SECTION}.device: "nvme" together with cyclic.checkpoint')):
+            self.fails(self.run_program("train", self.streams(**changes)), 2, wanted)
+        self.assertEqual(os.listdir(self.tier), [])
+
+    def test_optimizers_that_read_a_state_twice_keep_it_in_memory(self):
+        muon = {"optimizer": {"type": "Muon", "params": {"lr": 0.01}}}
+        done = self.runs("train", self.streams(**muon))
+        self.assertIn("no optimizer state goes to NVMe", done.stdout + done.stderr)
+
+    def test_a_worker_that_is_killed_leaves_nothing(self):
+        done = self.run_program("train", self.streams(), *inject("kill", at="lap", worker=1, number=3))
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("worker 1", done.stderr)
+        self.assertEqual(os.listdir(self.tier), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

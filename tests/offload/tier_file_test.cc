@@ -1,0 +1,55 @@
+// A tier file is there whole or not at all, and no folder lists it.
+#include "offload/tier_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include <filesystem>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tests/support/status_matchers.h"
+
+namespace ringzero {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(TierFile, AllOfItIsThereAndNobodySeesIt) {
+  const std::string folder = absl::StrCat(testing::TempDir(), "/tier");
+  std::filesystem::create_directory(folder);
+  RZ_ASSIGN(const auto file, TierFile::Create(folder, 1 << 20));
+  struct stat found;
+  ASSERT_EQ(fstat(file.descriptor(), &found), 0);
+  EXPECT_EQ(found.st_size, 1 << 20);
+  EXPECT_GE(found.st_blocks * 512, 1 << 20) << "its bytes are allocated";
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  std::filesystem::remove(folder);
+}
+
+TEST(TierFile, ErrorsNameTheFolder) {
+  const auto missing = TierFile::Create("/nowhere/at/all", 4096);
+  EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(missing.status().message()), HasSubstr("/nowhere/at/all"));
+  EXPECT_FALSE(TierFile::Create("/proc/self", 4096).ok());
+}
+
+TEST(TierFile, ADiskThatIsTooSmallSaysHowMuchIsFree) {
+  struct statvfs disk;
+  ASSERT_EQ(statvfs(testing::TempDir().c_str(), &disk), 0);
+  const int64_t free = static_cast<int64_t>(disk.f_bavail * disk.f_frsize);
+  const auto file = TierFile::Create(testing::TempDir(), 2 * free);
+  EXPECT_EQ(file.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(file.status().message()),
+              HasSubstr(absl::StrCat("wanted ", 2 * free, " bytes for states, found ")));
+}
+
+TEST(TierFile, TmpfsIsMemory) {
+  RZ_ASSIGN(const auto file, TierFile::Create("/dev/shm", 4096));
+  EXPECT_TRUE(file.is_memory());
+}
+
+}  // namespace
+}  // namespace ringzero
