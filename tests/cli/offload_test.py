@@ -28,7 +28,7 @@ class Offload(TestCase):
         self.assertEqual(os.listdir(self.tier), [])
 
     def test_the_plan_says_what_lies_where(self):
-        inside, outside = (self.runs("plan", config).stdout for config in (self.config(**WIDE), self.streams()))
+        inside, outside = (self.runs("plan", config).stdout for config in (self.config("inside.json", **WIDE), self.streams()))
         row = next(line.split() for line in outside.splitlines() if line.startswith("tier "))
         state = 4 * 400 * 400  # of one matrix: it alone is large enough
         self.assertEqual(int(row[-2]), 2 * 4096 * -(-state // 4096))
