@@ -248,4 +248,14 @@ void Executor::RunOnPool(int64_t op, std::function<absl::Status()> work) {
   });
 }
 
+std::function<void()> Executor::BeginElsewhere(int64_t op) {
+  recorder_.Record(Writer::kMessages, {EventKind::kBegin, OpOf(op)});
+  return [this, op] {
+    const Lock lock = Hold();
+    if (!guarded_.error.ok()) return;
+    recorder_.Record(Writer::kMessages, {EventKind::kEnd, OpOf(op)});
+    Complete(op);
+  };
+}
+
 }  // namespace ringzero

@@ -162,6 +162,8 @@ class Executor {
                        std::chrono::microseconds look = kAwakeLook);
   // On the pool's thread, without the lock: runs `work`, then completes `op`.
   void RunOnPool(int64_t op, std::function<absl::Status()> work);
+  // Begins what a thread does that is not the pool's. It calls the result, once: `op` is over.
+  std::function<void()> BeginElsewhere(int64_t op);
   const Instruction& OpOf(int64_t op) const { return guarded_.program.at(op).linked.op; }
   Guarded& guarded() { return guarded_; }
   const Guarded& guarded() const { return guarded_; }

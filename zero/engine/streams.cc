@@ -8,8 +8,6 @@
 
 namespace ringzero {
 
-using Writer = Executor::Writer;
-
 absl::Status Streams::Begin(TierOptions tier) {
   const EngineOptions& options = executor_.options();
   layout_ =
@@ -35,22 +33,14 @@ std::vector<StatePiece> Streams::PiecesOf(StageId stage) const {
   return found == layout_.pieces.end() ? std::vector<StatePiece>() : found->second;
 }
 
-StateStore::Done Streams::Ends(int64_t number) {
-  executor_.recorder().Record(Writer::kMessages, {EventKind::kBegin, executor_.OpOf(number)});
-  return [this, number] {
-    const Executor::Lock lock = executor_.Hold();
-    if (!executor_.guarded().error.ok()) return;
-    executor_.recorder().Record(Writer::kMessages, {EventKind::kEnd, executor_.OpOf(number)});
-    executor_.Complete(number);
-  };
-}
-
 void Streams::StartFetch(int64_t number) {
-  store_->Fetch(layout_.group_of.at(executor_.OpOf(number).stage), Ends(number));
+  const StageId stage = executor_.OpOf(number).stage;
+  store_->Fetch(layout_.group_of.at(stage), executor_.BeginElsewhere(number));
 }
 
 void Streams::StartStore(int64_t number) {
-  store_->Store(layout_.group_of.at(executor_.OpOf(number).stage), Ends(number));
+  const StageId stage = executor_.OpOf(number).stage;
+  store_->Store(layout_.group_of.at(stage), executor_.BeginElsewhere(number));
 }
 
 }  // namespace ringzero

@@ -41,8 +41,6 @@ class Streams {
   }
 
  private:
-  StateStore::Done Ends(int64_t number);
-
   Executor& executor_;
   BlockMemory& blocks_;
   TierLayout layout_;

@@ -214,15 +214,6 @@ void Updates::StartKeep(int64_t number) {
   });
 }
 
-Saver::Done Updates::Ends(int64_t number) {
-  return [this, number] {
-    const Executor::Lock lock = executor_.Hold();
-    if (!executor_.guarded().error.ok()) return;
-    executor_.recorder().Record(Writer::kMessages, {EventKind::kEnd, executor_.OpOf(number)});
-    executor_.Complete(number);
-  };
-}
-
 void Updates::StartSave(int64_t number) {
   const Instruction op = executor_.OpOf(number);
   const EngineOptions& options = executor_.options();
@@ -246,8 +237,7 @@ void Updates::StartSave(int64_t number) {
       part.others.push_back({labels.at(1 + part.others.size()), memory});
     }
   }
-  executor_.recorder().Record(Writer::kMessages, {EventKind::kBegin, op});
-  options.saver->Save(part, receipt, Ends(number));
+  options.saver->Save(part, receipt, executor_.BeginElsewhere(number));
 }
 
 void Updates::StartCommit(int64_t number) {
@@ -257,9 +247,8 @@ void Updates::StartCommit(int64_t number) {
     if (use.role != Role::kReceipt) continue;
     receipts.push_back({blocks_.Read(use.block), static_cast<size_t>(kReceiptBytes)});
   }
-  executor_.recorder().Record(Writer::kMessages, {EventKind::kBegin, op});
   executor_.options().saver->Commit(Version(op.iteration.value), norms_.ScalarsBefore(op.iteration),
-                                    receipts, Ends(number));
+                                    receipts, executor_.BeginElsewhere(number));
 }
 
 }  // namespace ringzero

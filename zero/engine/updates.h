@@ -127,9 +127,6 @@ class Updates {
   bool DoBlock(const std::shared_ptr<Running>& running);
   void GoOn(std::shared_ptr<Running> running);
 
-  // What ends a save.
-  Saver::Done Ends(int64_t number);
-
   Executor& executor_;
   BlockMemory& blocks_;
   Sums& sums_;
