@@ -23,7 +23,8 @@ void ExpectForecast(const ToyOptions& options, const MakeTransports& transports)
   Plan plan = ToyPlan(options);
   RZ_ASSIGN(plan.window, SmallestWindow(plan));  // as RunToyRing
   RZ_ASSIGN(const auto forecast,
-            ForecastMemory(plan, {.moment_bytes = MomentBytes(options.optimizer, layouts),
+            ForecastMemory(plan, {.moment_bytes = MomentBytes(options.optimizer, layouts,
+                                                              plan.stages, /*least=*/1),
                                   .scratch_bytes = ScratchBytes(options.optimizer, layouts)}));
   for (int w = 0; w < options.workers; ++w) {
     SCOPED_TRACE(absl::StrCat("worker ", w));
@@ -67,6 +68,10 @@ TEST(EngineMemoryTest, AllocatesWhatTheForecastSays) {
       o.predict = rule != Rule::kDp;
       o.slack = 0;
       ExpectForecast(o, ShmTransports());
+      o.optimizer.type = OptimizerOptions::Type::kAdamW;
+      o.staged_pieces = 2;
+      ExpectForecast(o, ShmTransports());
+      o.staged_pieces = 0;
     }
   }
 }
