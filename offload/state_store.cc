@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -34,6 +35,10 @@ int64_t StorePiece::bytes() const {
 
 StateStore::StateStore(StateStoreOptions options)
     : options_(std::move(options)), slot_bytes_(LargestPiece(options_.groups)) {
+  void* begin = options_.ring.data();
+  size_t bytes = options_.ring.size();
+  const bool fits = std::align(kSlotAlignment, slot_bytes_, begin, bytes) != nullptr;
+  options_.ring = {static_cast<std::byte*>(begin), fits ? bytes : 0};
   for (const StoreGroup& group : options_.groups) {
     groups_.emplace_back().pieces.resize(group.pieces.size());
   }
@@ -44,10 +49,11 @@ StateStore::StateStore(StateStoreOptions options)
 }
 
 absl::StatusOr<std::unique_ptr<StateStore>> StateStore::Create(StateStoreOptions options) {
+  const size_t given = options.ring.size();
   std::unique_ptr<StateStore> store(new StateStore(std::move(options)));
   if (store->free_slots_.empty()) {
-    return InvalidArgument("states come through ", store->options_.ring.size(),
-                           " bytes of memory, but a piece has ", store->slot_bytes_);
+    return InvalidArgument("states come through ", given, " bytes of memory, but a piece has ",
+                           store->slot_bytes_, " in whole pages");
   }
   store->thread_ = NamedThread("rz-states", [store = store.get()] { store->Run(); });
   return store;
@@ -60,6 +66,20 @@ void StateStore::Stop() {
   }
   wake_.notify_one();
   if (thread_.joinable()) thread_.join();
+}
+
+void StateStore::Adopt(int group, const std::byte* file) {
+  const std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < groups_[group].pieces.size(); ++i) {
+    std::byte* to = options_.ring.data();  // which is free
+    for (const Extent& extent : options_.groups[group].pieces[i].extents) {
+      std::memcpy(to, file + extent.offset, static_cast<size_t>(extent.bytes));
+      to += extent.bytes;
+    }
+    PieceState& state = groups_[group].pieces[i];
+    state.checksum = Checksum({options_.ring.data(), to});
+    state.written = true;
+  }
 }
 
 void StateStore::Fetch(int group, Done done) {

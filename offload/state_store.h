@@ -53,7 +53,7 @@ struct StoreGroup {
 
 struct StateStoreOptions {
   std::vector<StoreGroup> groups;
-  std::span<std::byte> ring;  // at least the largest piece; for direct I/O a multiple of 4096
+  std::span<std::byte> ring;  // at least the largest piece in whole pages
   int file = -1;
   std::string file_name;  // in errors
   std::unique_ptr<IoEngine> engine;
@@ -72,6 +72,8 @@ class StateStore {
   // Calls nothing from here on. Not in a Done.
   void Stop();
 
+  // Before any Fetch: what a group has in the file, mapped at `file`, is from elsewhere.
+  void Adopt(int group, const std::byte* file);
   // `done`: all pieces have come, and some may be gone again. On the store's thread, as all calls
   // of a Done. A group is fetched again when it has been stored.
   void Fetch(int group, Done done);

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <sys/mman.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -32,6 +33,8 @@ int Open(const std::string& folder, int flags) {
 
 }  // namespace
 
+void UnmapBytes::operator()(std::byte* data) const { munmap(data, bytes); }
+
 absl::StatusOr<TierFile> TierFile::Create(const std::string& folder, int64_t bytes) {
   TierFile tier;
   tier.file_ = UniqueFd(Open(folder, O_CLOEXEC | O_DIRECT));
@@ -55,6 +58,12 @@ absl::StatusOr<TierFile> TierFile::Create(const std::string& folder, int64_t byt
         known ? absl::StrCat(uint64_t{free.f_bavail} * free.f_frsize, " free") : "fewer"));
   }
   if (error != 0) return absl::ErrnoToStatus(error, absl::StrCat(folder, ": ", bytes, " bytes"));
+  void* const mapped =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, tier.descriptor(), 0);
+  if (mapped == MAP_FAILED) {
+    return absl::ErrnoToStatus(errno, absl::StrCat(folder, ": its file cannot be mapped"));
+  }
+  tier.mapped_ = {static_cast<std::byte*>(mapped), UnmapBytes{bytes}};
   return tier;
 }
 

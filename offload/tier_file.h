@@ -7,13 +7,21 @@
 #ifndef RINGZERO_OFFLOAD_TIER_FILE_H_
 #define RINGZERO_OFFLOAD_TIER_FILE_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "base/unique_fd.h"
 
 namespace ringzero {
+
+// Ends a mapping of so many bytes.
+struct UnmapBytes {
+  int64_t bytes = 0;
+  void operator()(std::byte* data) const;
+};
 
 class TierFile {
  public:
@@ -22,6 +30,9 @@ class TierFile {
   static absl::StatusOr<TierFile> Create(const std::string& folder, int64_t bytes);
 
   int descriptor() const { return file_.get(); }
+  // All of the file as memory: for what is neither fetched nor stored at that time. What was
+  // touched stays in memory until the system wants it, or is told to forget it.
+  std::byte* mapped() const { return mapped_.get(); }
   // Reads and writes go past the page cache: whole pages at multiples of pages, from such memory.
   bool is_direct() const { return is_direct_; }
   // The folder is memory (tmpfs): nothing is saved by what lies there.
@@ -30,6 +41,7 @@ class TierFile {
  private:
   TierFile() = default;
   UniqueFd file_;
+  std::unique_ptr<std::byte, UnmapBytes> mapped_;
   bool is_direct_ = true;
   bool is_memory_ = false;
 };

@@ -24,13 +24,14 @@ constexpr std::array<const char*, 7> kCopyNames = {"none",    "fwd",  "bwd", "ev
                                                    "collect", "grad", "opt"};
 
 constexpr std::array<const char*, kBlockKindCount> kBlockNames = {
-    "V",  "MA", "P", "O",  "T",  "q",  "nr", "K", "B", "S", "Z", "G",  "bs", "R",
-    "SN", "ls", "M", "RP", "RC", "OS", "c",  "L", "C", "D", "H", "HP", "tk", "ck"};
+    "V",  "MA", "P", "O",  "OT", "T",  "q", "nr", "K", "B", "S", "Z",  "G",  "bs", "R",
+    "SN", "ls", "M", "RP", "RC", "OS", "c", "L",  "C", "D", "H", "HP", "tk", "ck"};
 constexpr std::array<const char*, 3> kHowNames = {"r", "w", "x"};
 constexpr std::array<const char*, kRoleCount> kRoleNames = {
-    "parameters", "gradient",   "batch", "statistics", "snapshot", "token",  "clock",  "losses",
-    "fold",       "sum",        "taken", "squares",    "norm",     "state",  "before", "made",
-    "masters",    "prediction", "kept",  "saved",      "receipt",  "staged", "source", "target"};
+    "parameters", "gradient", "batch",   "statistics", "snapshot", "token", "clock",
+    "losses",     "fold",     "sum",     "taken",      "squares",  "norm",  "state",
+    "before",     "made",     "masters", "prediction", "kept",     "saved", "receipt",
+    "tier",       "staged",   "source",  "target"};
 
 // "F2" and "B2" read better than "F s2": the compute kinds carry their stage in the first word.
 bool HasStageSuffix(OpKind kind) {

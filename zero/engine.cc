@@ -2,7 +2,6 @@
 // begins with, and how its run ends.
 #include "zero/engine.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -85,17 +84,6 @@ absl::Status CheckBeginning(const Plan& plan, const Beginning& beginning) {
   return absl::OkStatus();
 }
 
-// States that are streamed can neither be shown nor saved yet.
-absl::Status CheckStreams(const Plan& plan) {
-  const bool streams = std::ranges::any_of(plan.stages, &StagePlan::streams);
-  const bool shows = plan.collection.any() && !plan.collection.parameters_only;
-  if (!streams || !(shows || plan.checkpoint.any() || plan.first_iteration > 0)) {
-    return absl::OkStatus();
-  }
-  return absl::UnimplementedError(
-      "states that stream can neither be collected nor saved, nor come from a checkpoint");
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
@@ -108,7 +96,6 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
         "a dynamic loss scale needs a plan that skips overflows: nothing else tells of them");
   }
   RZ_RETURN_IF_ERROR(CheckBeginning(options.plan, options.beginning));
-  RZ_RETURN_IF_ERROR(CheckStreams(options.plan));
   if (static_cast<int>(options.layouts.size()) != options.plan.stage_count()) {
     return InvalidArgument("the plan has ", options.plan.stage_count(), " stages, but ",
                            options.layouts.size(), " layouts were given");

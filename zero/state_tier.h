@@ -27,6 +27,8 @@ struct TierOptions {
   int file = -1;  // of LayOutTier's bytes, open as long as the engine lives
   std::string file_name;
   std::unique_ptr<IoEngine> io;
+  // The file as memory, where states are collected, saved, or come from a checkpoint.
+  std::byte* mapped = nullptr;
   // Smaller parameters stay in memory: a read of so few bytes costs as much as one of many.
   int64_t least_values = kUpdateBlockValues;
 };

@@ -273,7 +273,8 @@ class Worker {
     }
     tier = {.file = tier_file_->descriptor(),
             .file_name = absl::StrCat("states in ", offload.nvme_path),
-            .io = std::move(io.engine)};
+            .io = std::move(io.engine),
+            .mapped = tier_file_->mapped()};
     if (task_.self.value > 0) return absl::OkStatus();
     const auto note = [&](bool so, const auto&... words) {
       if (so) Say("note", absl::StrCat(offload.nvme_path, words...));

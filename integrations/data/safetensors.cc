@@ -350,7 +350,7 @@ absl::Status TensorFiles::Missing(const std::string& name) {
   return absl::NotFoundError(absl::StrCat("there is no tensor '", name, "'"));
 }
 
-absl::Status TensorFiles::Add(std::shared_ptr<const SafetensorsReader> file) {
+absl::Status TensorFiles::Add(const std::shared_ptr<const SafetensorsReader>& file) {
   for (const SafetensorsReader::Entry& entry : file->entries()) {
     const bool added = tensors_.try_emplace(entry.spec.name, Place{file, &entry}).second;
     if (!added) return InvalidArgument("tensor '", entry.spec.name, "' stands in two files");
@@ -368,7 +368,7 @@ absl::StatusOr<TensorFiles> TensorFiles::Open(const std::string& path) {
   TensorFiles files;
   if (!absl::EndsWith(path, ".json")) {
     RZ_ASSIGN_OR_RETURN(auto file, SafetensorsReader::Open(path));
-    RZ_RETURN_IF_ERROR(files.Add(std::move(file)));
+    RZ_RETURN_IF_ERROR(files.Add(file));
     return files;
   }
   RZ_ASSIGN_OR_RETURN(const auto index, ReadIndex(path));

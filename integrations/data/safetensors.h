@@ -116,7 +116,7 @@ class TensorFiles {
   static absl::StatusOr<TensorFiles> Open(const std::string& path);
 
   // InvalidArgument: it has a tensor whose name another file has.
-  absl::Status Add(std::shared_ptr<const SafetensorsReader> file);
+  absl::Status Add(const std::shared_ptr<const SafetensorsReader>& file);
 
   const std::map<std::string, Place>& tensors() const { return tensors_; }  // by name
   // As SafetensorsReader::Read.

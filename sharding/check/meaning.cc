@@ -104,7 +104,7 @@ class SymbolicRun {
     const int newest = Newest(i, first_);
     if (block == VersionBlock(plan_, j, Version(newest))) return Theta(i, newest);
     if (block == MastersBlock(plan_, j, Version(newest))) return Masters(i, newest);
-    if (block == StateBlock(i)) return {Of::kState, i, first_};
+    if (block == StateBlock(i) || block == TierBlock(i)) return {Of::kState, i, first_};
     for (int t = first_; t < first_ + 2 && plan_.predict; ++t) {
       if (!IsOfDp(plan_, t) && block == VersionBlock(plan_, j, Prediction(t)))
         return {Of::kPrediction, i, t};
@@ -121,6 +121,7 @@ class SymbolicRun {
     if (!last && !before) return {};
     return {Of::kNorm, -1, last ? first_ - 1 : first_ - 2};
   }
+  static MemoryBlock TierBlock(int j) { return {.kind = BlockKind::kTier, .stage = StageId(j)}; }
   static MemoryBlock StateBlock(int j) { return {.kind = BlockKind::kState, .stage = StageId(j)}; }
 
   // --- the order ---------------------------------------------------------------------------------
@@ -291,8 +292,8 @@ class SymbolicRun {
       case OpKind::kNorm: return Norm();
       case OpKind::kSave: return Save();
       case OpKind::kCommit: return Commit();
-      case OpKind::kFetch: return Move(Role::kState, Role::kStaged, op_->iteration.value);
-      case OpKind::kStore: return Move(Role::kStaged, Role::kState, op_->iteration.value + 1);
+      case OpKind::kFetch: return Move(Role::kTier, Role::kStaged, op_->iteration.value);
+      case OpKind::kStore: return Move(Role::kStaged, Role::kTier, op_->iteration.value + 1);
     }
     return absl::OkStatus();
   }
@@ -465,8 +466,8 @@ class SymbolicRun {
     const int j = op_->stage.value, t = op_->iteration.value;
     if (op_->version.value != t + 1) return Wrong("makes another version");
     RZ_RETURN_IF_ERROR(ExpectRead(Role::kSum, CompleteSum(j, t)));
-    const Role state = plan_.stages[j].streams ? Role::kStaged : Role::kState;
-    RZ_RETURN_IF_ERROR(ExpectRead(state, {Of::kState, j, t}));
+    RZ_RETURN_IF_ERROR(ExpectRead(Role::kState, {Of::kState, j, t}));
+    RZ_RETURN_IF_ERROR(ExpectReadIf(plan_.stages[j].streams, Role::kStaged, {Of::kState, j, t}));
     RZ_RETURN_IF_ERROR(ExpectThere(Role::kMasters, Apart(j)));
     const Role masters = Apart(j) ? Role::kMasters : Role::kMade;
     const bool in_place = Find(masters)->how == How::kReadWrite;
@@ -479,7 +480,8 @@ class SymbolicRun {
     const NumberedUse& used = *Find(Role::kSum);
     used_[Where(used.block)] = op_->iteration;
     if (used.how != How::kRead) Put(used, {});
-    Put(*Find(state), {Of::kState, j, t + 1});
+    Put(*Find(Role::kState), {Of::kState, j, t + 1});
+    if (const NumberedUse* staged = Find(Role::kStaged)) Put(*staged, {Of::kState, j, t + 1});
     Put(*Find(Role::kMade), Theta(j, t + 1));
     if (Apart(j)) Put(*Find(Role::kMasters), Masters(j, t + 1));
     if (const NumberedUse* made = Find(Role::kPrediction)) Put(*made, {Of::kPrediction, j, t + 2});
@@ -501,6 +503,7 @@ class SymbolicRun {
     const Symbol kept = gradient ? CompleteSum(j, version - 1) : Symbol{Of::kState, j, version};
     RZ_RETURN_IF_ERROR(ExpectReadIf(gradient, Role::kSum, kept));
     RZ_RETURN_IF_ERROR(ExpectReadIf(!gradient, Role::kState, kept));
+    RZ_RETURN_IF_ERROR(ExpectReadIf(!gradient && plan_.stages[j].streams, Role::kTier, kept));
     Put(*Find(Role::kKept), kept);
     return absl::OkStatus();
   }
@@ -525,6 +528,7 @@ class SymbolicRun {
       if (stale && !plan_.predict && !IsOfDp(plan_, version))
         wanted.push_back(Theta(j, version - 1));
       if (Trains(j)) wanted.push_back({Of::kState, j, version});
+      if (stage.streams) wanted.push_back({Of::kState, j, version});
     }
     size_t at = 0;
     for (const NumberedUse& use : op_->uses) {
@@ -800,7 +804,9 @@ class SymbolicRun {
                                     " is never let go of");
         }
         const int j = block.stage.value;
-        if (IsStage(j) && block == StateBlock(j)) states[j] = cell.symbol;
+        const bool last =
+            IsStage(j) && block == (plan_.stages[j].streams ? TierBlock(j) : StateBlock(j));
+        if (last) states[j] = cell.symbol;
       }
       for (int j = 0; j < plan_.stage_count() && plan_.exchange; ++j) {
         if (!Owns(w, j) || !Trains(j)) continue;

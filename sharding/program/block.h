@@ -28,7 +28,8 @@ enum class BlockKind : uint8_t {
   kVersion,     // V.s: versions of its parameters as they travel; index 0 or 1, in dp 0
   kMasters,     // MA.s: fp32 masters where versions are of another type; index 0 or 1
   kPrediction,  // P.s: predictions; index t mod 2
-  kState,       // O.s: optimizer state; on its tier, if it is streamed
+  kState,       // O.s: optimizer state
+  kTier,        // OT.s: and what is streamed of it, in the tier file
   kTaken,       // T.s: a complete sum that waits for the norm
   kSquares,     // q.s: squares of a complete sum
   kNorm,        // nr: the global norm of an iteration; index t mod 4
@@ -103,6 +104,7 @@ enum class Role : uint8_t {
   kKept,        // for a collection
   kSaved,       // Save: what it writes to files
   kReceipt,     // and what it says of them, for Commit
+  kTier,        // what Fetch reads, and Store writes
   kStaged,      // Fetch leaves it, an update changes it, Store takes it
   kSource,      // of a Send; "w" where it gives back what was lent
   kTarget,      // of a Receive

@@ -33,7 +33,7 @@ constexpr RoleRule kSendRoles[] = {{Role::kSource, "r", 1, 1}};
 constexpr RoleRule kReturnRoles[] = {{Role::kSource, "w", 1, 1}};
 constexpr RoleRule kAddRoles[] = {{Role::kGradient, "r", 1, 1}, {Role::kSum, "wx", 1, 1}};
 constexpr RoleRule kUpdateRoles[] = {
-    {Role::kSum, "xr", 1, 1},       {Role::kState, "x", 0, 1}, {Role::kStaged, "x", 0, 1},
+    {Role::kSum, "xr", 1, 1},       {Role::kState, "x", 1, 1}, {Role::kStaged, "x", 0, 1},
     {Role::kBefore, "r", 0, 1},     {Role::kMade, "wx", 1, 1}, {Role::kMasters, "wx", 0, 1},
     {Role::kPrediction, "w", 0, 1}, {Role::kNorm, "r", 0, 1},  {Role::kSquares, "r", 0, 1}};
 constexpr RoleRule kApplyRoles[] = {{Role::kBatchStatistics, "r", 1, 1},
@@ -42,16 +42,18 @@ constexpr RoleRule kSnapshotRoles[] = {{Role::kStatistics, "r", 1, 1},
                                        {Role::kSnapshot, "w", 1, 1}};
 constexpr RoleRule kFoldRoles[] = {{Role::kLosses, "r", 1, 1}, {Role::kFold, "wx", 1, 1}};
 constexpr RoleRule kReportRoles[] = {{Role::kFold, "r", 1, 1}};
-constexpr RoleRule kKeepRoles[] = {
-    {Role::kSum, "r", 0, 1}, {Role::kState, "r", 0, 1}, {Role::kKept, "w", 1, 1}};
+constexpr RoleRule kKeepRoles[] = {{Role::kSum, "r", 0, 1},
+                                   {Role::kState, "r", 0, 1},
+                                   {Role::kTier, "r", 0, 1},
+                                   {Role::kKept, "w", 1, 1}};
 constexpr RoleRule kReleaseRoles[] = {{Role::kTarget, "w", 1, 1}};
 constexpr RoleRule kSquaresRoles[] = {
     {Role::kSum, "r", 1, 1}, {Role::kSquares, "w", 1, 1}, {Role::kTaken, "w", 0, 1}};
 constexpr RoleRule kNormRoles[] = {{Role::kSquares, "r", 0, kMany}, {Role::kNorm, "w", 1, 1}};
 constexpr RoleRule kSaveRoles[] = {{Role::kSaved, "r", 1, kMany}, {Role::kReceipt, "wx", 1, 1}};
 constexpr RoleRule kCommitRoles[] = {{Role::kReceipt, "r", 1, kMany}, {Role::kNorm, "r", 0, 1}};
-constexpr RoleRule kFetchRoles[] = {{Role::kState, "r", 1, 1}, {Role::kStaged, "w", 1, 1}};
-constexpr RoleRule kStoreRoles[] = {{Role::kStaged, "r", 1, 1}, {Role::kState, "w", 1, 1}};
+constexpr RoleRule kFetchRoles[] = {{Role::kTier, "r", 1, 1}, {Role::kStaged, "w", 1, 1}};
+constexpr RoleRule kStoreRoles[] = {{Role::kStaged, "r", 1, 1}, {Role::kTier, "w", 1, 1}};
 
 // In the order of OpKind.
 constexpr std::array<Kind, kOpKindCount> kKinds = {{

@@ -51,7 +51,8 @@ bool Linker::IsThereAtTheStart(const MemoryBlock& block) const {
     case BlockKind::kVersion:
     case BlockKind::kMasters:
     case BlockKind::kPrediction:
-    case BlockKind::kState: return plan_.has_masters(self_, block.stage);
+    case BlockKind::kState:
+    case BlockKind::kTier: return plan_.has_masters(self_, block.stage);
     case BlockKind::kStatistics: return self_.value == 0;
     case BlockKind::kNorm: return plan_.first_iteration > 0;  // of the iterations before
     default: return false;

@@ -16,6 +16,7 @@ namespace {
 
 constexpr MemoryBlock kStaging{.kind = BlockKind::kStaging};
 MemoryBlock StateOf(StageId j) { return {.kind = BlockKind::kState, .stage = j}; }
+MemoryBlock TierOf(StageId j) { return {.kind = BlockKind::kTier, .stage = j}; }
 MemoryBlock SquaresOf(StageId j) { return {.kind = BlockKind::kSquares, .stage = j}; }
 MemoryBlock TakenOf(StageId j) { return {.kind = BlockKind::kTaken, .stage = j}; }
 MemoryBlock StatisticsOf(StageId j) { return {.kind = BlockKind::kStatistics, .stage = j}; }
@@ -500,21 +501,22 @@ class ProgramWriter::Impl {
     const Version made(t.value + 1);
     const bool collected = IsCollected(plan_, made) && !plan_.collection.parameters_only &&
                            KeepsFor(plan_, plan_.collection.worker, j) == self_;
+    const bool streams = plan_.stage(j).streams;
     const auto keep = [&](Copy part, const Use& what) {
+      Uses uses = {what, Writing(Role::kKept, operands_.Kept(part, j, made))};
+      if (streams && part == Copy::kState) uses.push_back(Reading(Role::kTier, TierOf(j)));
       Emit({.kind = OpKind::kKeep, .copy = part, .stage = j, .iteration = Iteration(made.value)},
-           {what, Writing(Role::kKept, operands_.Kept(part, j, made))});
+           std::move(uses));
     };
     if (collected) keep(Copy::kGradient, Reading(Role::kSum, operands_.Sum(j)));
-    const bool streams = plan_.stage(j).streams;
     const auto move = [&](OpKind kind, Uses uses) {
       if (streams) Emit({.kind = kind, .stage = j, .iteration = t}, std::move(uses));
     };
-    move(OpKind::kFetch, {Reading(Role::kState, StateOf(j)), Writing(Role::kStaged, kStaging)});
+    move(OpKind::kFetch, {Reading(Role::kTier, TierOf(j)), Writing(Role::kStaged, kStaging)});
     Emit({.kind = OpKind::kUpdate, .stage = j, .iteration = t, .version = made}, UpdateUses(t, j));
-    move(OpKind::kStore, {Reading(Role::kStaged, kStaging), Writing(Role::kState, StateOf(j))});
-    if (collected && plan_.stage(j).state_bytes > 0) {
-      keep(Copy::kState, Reading(Role::kState, StateOf(j)));
-    }
+    move(OpKind::kStore, {Reading(Role::kStaged, kStaging), Writing(Role::kTier, TierOf(j))});
+    if (!collected || plan_.stage(j).state_bytes == 0) return;
+    keep(Copy::kState, Reading(Role::kState, StateOf(j)));
   }
 
   // What this worker writes of a version, one after the other; and, at worker 0, the end of it.
@@ -561,6 +563,7 @@ class ProgramWriter::Impl {
           Role::kSaved, newest ? MastersBlock(plan_, j, label) : VersionBlock(plan_, j, label)));
     }
     if (plan_.stage(j).sum_bytes > 0) uses.push_back(Reading(Role::kSaved, StateOf(j)));
+    if (plan_.stage(j).streams) uses.push_back(Reading(Role::kSaved, TierOf(j)));
     return uses;
   }
 
@@ -569,8 +572,8 @@ class ProgramWriter::Impl {
     // A finished sum is passed on besides.
     const bool shared = plan_.spreads_sums() && !plan_.takes_sums();
     Uses uses = {shared ? Reading(Role::kSum, sum) : Changing(Role::kSum, sum),
-                 plan_.stage(j).streams ? Changing(Role::kStaged, kStaging)
-                                        : Changing(Role::kState, StateOf(j))};
+                 Changing(Role::kState, StateOf(j))};
+    if (plan_.stage(j).streams) uses.push_back(Changing(Role::kStaged, kStaging));
     const MemoryBlock before = MastersBlock(plan_, j, Version(t.value));
     const MemoryBlock made = VersionBlock(plan_, j, Version(t.value + 1));
     const MemoryBlock masters = MastersBlock(plan_, j, Version(t.value + 1));

@@ -27,6 +27,20 @@ class Offload(TestCase):
                 self.assertEqual(self.bits(self.streams(**{"cyclic.rule": rule, **changes})), wanted, changes)
         self.assertEqual(os.listdir(self.tier), [])
 
+    def test_checkpoints_know_nothing_of_it(self):
+        saves = {"cyclic.checkpoint.folder": "run", "cyclic.checkpoint.every": 3}
+        inside = self.config("inside.json", **WIDE, **saves)
+        wanted = self.bits(inside)
+        files = {name: self.read(f"run/iteration-000003/{name}") for name in os.listdir(self.path("run/iteration-000003"))
+                 if name.endswith(".safetensors")}
+        self.assertEqual(self.bits(self.streams(**{**saves, "cyclic.checkpoint.folder": "other"})), wanted)
+        for name, contents in files.items():
+            self.assertEqual(self.read(f"other/iteration-000003/{name}"), contents, name)
+        # Begun in memory and ended in files, and the other way.
+        for config, begun in ((self.streams(**saves), "run"), (inside, "other")):
+            go_on = ("--resume", f"{begun}/iteration-000003", "--set", f"cyclic.checkpoint.folder=again-{begun}")
+            self.assertEqual(self.bits(config, *go_on), wanted)
+
     def test_the_plan_says_what_lies_where(self):
         inside, outside = (self.runs("plan", config).stdout for config in (self.config("inside.json", **WIDE), self.streams()))
         row = next(line.split() for line in outside.splitlines() if line.startswith("tier "))
@@ -40,8 +54,7 @@ class Offload(TestCase):
     def test_what_cannot_be_is_refused_by_name(self):
         for changes, wanted in (
                 ({f"{SECTION}.nvme_path": self.path("nowhere")}, f"{SECTION}.nvme_path: "),
-                ({f"{SECTION}.nvme_path": None}, f"{SECTION}.nvme_path: missing: where on NVMe"),
-                ({"cyclic.checkpoint.folder": "run"}, f'{SECTION}.device: "nvme" together with cyclic.checkpoint')):
+                ({f"{SECTION}.nvme_path": None}, f"{SECTION}.nvme_path: missing: where on NVMe")):
             self.fails(self.run_program("train", self.streams(**changes)), 2, wanted)
         self.assertEqual(os.listdir(self.tier), [])
 

@@ -58,7 +58,7 @@ class StateStoreTest : public testing::TestWithParam<const char*> {
     file_ = mkstemp(path.data());
     ASSERT_GE(file_, 0);
     unlink(path.c_str());
-    ring_.assign(static_cast<size_t>(slots * 2 * kPage), std::byte{0xee});
+    ring_.assign(static_cast<size_t>((2 * slots + 1) * kPage), std::byte{0xee});
     std::unique_ptr<IoEngine> engine = MakeMemoryEngine();
     const std::string name = GetParam();
     if (name == "threads") engine = MakeThreadEngine({.threads = 3});
@@ -203,9 +203,10 @@ INSTANTIATE_TEST_SUITE_P(Engines, StateStoreTest, testing::Values("memory", "thr
 
 TEST(StateStore, APieceMustFitIntoTheRing) {
   std::vector<std::byte> ring(kPage);
-  EXPECT_EQ(
-      StateStore::Create({.groups = Groups(1, 1), .ring = ring}).status(),
-      absl::InvalidArgumentError("states come through 4096 bytes of memory, but a piece has 8192"));
+  EXPECT_EQ(StateStore::Create({.groups = Groups(1, 1), .ring = ring}).status(),
+            absl::InvalidArgumentError(
+                "states come through 4096 bytes of memory, but a piece has 8192 in whole "
+                "pages"));
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ bool IsElsewhere(const MemoryBlock& block) {
     case BlockKind::kGradient:
     case BlockKind::kBatchStatistics:
     case BlockKind::kLosses:
+    case BlockKind::kTier:
     case BlockKind::kCell: return true;
     default: return false;
   }

@@ -65,7 +65,8 @@ bool IsThereAtTheStart(const Plan& plan, WorkerId worker, const MemoryBlock& blo
     case BlockKind::kVersion:
     case BlockKind::kMasters: return block.index == 0 && plan.has_masters(worker, block.stage);
     case BlockKind::kPrediction:
-    case BlockKind::kState: return plan.has_masters(worker, block.stage);
+    case BlockKind::kState:
+    case BlockKind::kTier: return plan.has_masters(worker, block.stage);
     case BlockKind::kStatistics: return worker.value == 0;
     default: return false;
   }

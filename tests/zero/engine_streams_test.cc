@@ -38,9 +38,6 @@ TEST(EngineStreamsTest, BitsOverRulesOptimizersAndTypes) {
         o.precision = precision;
         o.width = 3 + int(random() % 40);
         DrawTheRest(random, o);
-        o.iterations -= o.first_iteration;
-        o.first_iteration = 0;
-        o.collection = {};
         o.optimizer.type = type;
         o.clipping = static_cast<Clipping>(random() % 4);
         if (o.clipping != Clipping::kOff) o.optimizer.max_norm = 0.5;
@@ -92,13 +89,15 @@ TEST(EngineStreamsTest, AnErrorOfTheDiskEndsTheRunAndNamesTheStage) {
               testing::HasSubstr("the toy's tier: stage 0 (s0), record 0 at offset 0: read"));
 }
 
-TEST(EngineStreamsTest, WhatCannotBeShownYetIsRefused) {
-  ToyOptions o{.workers = 1, .stages = 1};
-  o.optimizer.type = Type::kAdamW;
-  o.staged_pieces = 1;
-  o.collection = {.every = 1};
-  EXPECT_THAT(std::string(RunToyRing(o, LocalTransports()).status().message()),
-              testing::HasSubstr("states that stream can neither be collected nor saved"));
+TEST(EngineStreamsTest, WhatIsSavedIsWhatTheReferenceHas) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+    ToyOptions o{.workers = 3, .stages = 5, .iterations = 7, .rule = rule};
+    o.optimizer.type = Type::kAdamW;
+    o.checkpoint = {.every = 2, .at_end = true};
+    o.staged_pieces = 2;
+    RZ_ASSIGN(const ToyResult run, RunToyRing(o, ShmTransports()));
+    ExpectSaved(o, run.saved);
+  }
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/philox.h"
 #include "base/status.h"
+#include "offload/tier_file.h"
 #include "sharding/check/verify.h"
 #include "sharding/op.h"
 #include "sharding/program/requests.h"
@@ -325,7 +326,7 @@ Plan ToyPlan(const ToyOptions& options) {
   }
   if (options.staged_pieces == 0) return plan;
   const StatePiece piece = StatePieces(options.optimizer, layouts.back(), 1).at(0);
-  plan.staging_bytes = options.staged_pieces * piece.states * piece.StateBytes();
+  plan.staging_bytes = 4096 + options.staged_pieces * piece.states * piece.StateBytes();
   return plan;
 }
 
@@ -556,6 +557,19 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
     engine_options.recorder.capacity = options.recorder_events;
     engine_options.tier = {.file_name = "the toy's tier", .least_values = 1};
     engine_options.tier.io = options.io ? options.io() : MakeMemoryEngine();
+    const bool looks = options.collection.any() || options.checkpoint.any() ||
+                       !options.requests.empty() || options.first_iteration > 0;
+    std::optional<TierFile> file;
+    if (options.staged_pieces > 0 && looks) {
+      const int64_t bytes = LayOutTier(plan, WorkerId(w), layouts, options.optimizer, 1).bytes;
+      RZ_ASSIGN_OR_RETURN(TierFile made_file,
+                          TierFile::Create(testing::TempDir(), std::max<int64_t>(bytes, 1)));
+      file.emplace(std::move(made_file));
+      engine_options.tier.file = file->descriptor();
+      engine_options.tier.mapped = file->mapped();
+      RZ_ASSIGN_OR_RETURN(ChosenIoEngine io, MakeIoEngine({}));
+      engine_options.tier.io = std::move(io.engine);
+    }
     SetBeginning(options, first, engine_options);
     if (plan.checkpoint.any()) {
       engine_options.saver = std::make_unique<CopyingSaver>(options, mutex, result);

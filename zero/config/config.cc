@@ -545,10 +545,6 @@ std::vector<absl::Status> FillRun(Config& config, const std::set<std::string>& r
   const ResolvedKeys& keys = config.keys;
   std::vector<absl::Status> wrong;
   CheckSections(keys, model, wrong);
-  if (config.offload.streams() && !config.cyclic.checkpoint.folder.empty()) {
-    wrong.push_back(keys.Error(Join(kOffload, "device"),
-                               "\"nvme\" together with cyclic.checkpoint is not built yet"));
-  }
   const bool open_end =
       model == ModelFrom::kProgram && !keys.Has("iterations") && !keys.Has("epochs");
   for (const RunPart& part : kRunParts) {

@@ -23,7 +23,7 @@ using Writer = Executor::Writer;
 
 Messages::Messages(Executor& executor, BlockMemory& blocks, LentMemory& lent, Norms& norms)
     : executor_(executor), blocks_(blocks), lent_(lent), norms_(norms) {
-  const auto channels = static_cast<size_t>(executor_.plan().workers * kChannelCount);
+  const auto channels = size_t{kChannelCount} * static_cast<size_t>(executor_.plan().workers);
   sent_.resize(channels);
   received_.resize(channels);
 }

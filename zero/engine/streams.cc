@@ -1,6 +1,10 @@
 // Fetches and stores, as operations of the program.
 #include "zero/engine/streams.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <span>
 #include <utility>
 
 #include "base/status.h"
@@ -14,6 +18,14 @@ absl::Status Streams::Begin(TierOptions tier) {
       LayOutTier(options.plan, options.self, options.layouts, options.optimizer, tier.least_values);
   if (layout_.groups.empty()) return absl::OkStatus();
   if (tier.io == nullptr) return absl::InvalidArgumentError("a plan that streams needs a tier");
+  const CollectionPlan& collection = options.plan.collection;
+  const bool shows = (collection.any() && !collection.parameters_only) ||
+                     options.plan.checkpoint.any() || options.plan.first_iteration > 0;
+  if (shows && tier.mapped == nullptr) {
+    return absl::InvalidArgumentError("states that are streamed and looked at need a mapped tier");
+  }
+  file_ = tier.file;
+  mapped_ = tier.mapped;
   RZ_ASSIGN_OR_RETURN(store_,
                       StateStore::Create({.groups = layout_.groups,
                                           .ring = blocks_.Bytes({.kind = BlockKind::kStaging}),
@@ -26,6 +38,43 @@ absl::Status Streams::Begin(TierOptions tier) {
                                             executor_.Fail(why);
                                           }}));
   return absl::OkStatus();
+}
+
+void Streams::Show(StageId stage, StageOptimizer& optimizer) const {
+  const auto group = layout_.group_of.find(stage);
+  if (group == layout_.group_of.end() || mapped_ == nullptr) return;
+  const std::vector<StatePiece>& pieces = layout_.pieces.at(stage);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (pieces[i].begin > 0) continue;
+    const int parameter = pieces[i].parameter;
+    const StageLayout& layout = executor_.options().layouts[stage.value];
+    const auto count = static_cast<size_t>(layout.parameters[parameter].numel);
+    const std::vector<Extent>& extents = layout_.groups[group->second].pieces[i].extents;
+    const auto at = [&](size_t state) {
+      return std::span(reinterpret_cast<float*>(mapped_ + extents[state].offset), count);
+    };
+    optimizer.state(parameter).first = at(0);
+    if (extents.size() > 1) optimizer.state(parameter).second = at(1);
+  }
+}
+
+void Streams::Adopt(StageId stage) {
+  const auto group = layout_.group_of.find(stage);
+  if (group == layout_.group_of.end()) return;
+  store_->Adopt(group->second, mapped_);
+  Forget(stage);
+}
+
+void Streams::Forget(StageId stage) const {
+  const auto group = layout_.group_of.find(stage);
+  if (group == layout_.group_of.end()) return;
+  const std::vector<StorePiece>& pieces = layout_.groups[group->second].pieces;
+  const int64_t begin = pieces.front().extents.front().offset;
+  const int64_t bytes =
+      pieces.back().extents.back().offset + pieces.back().extents.back().bytes - begin;
+  (void)msync(mapped_ + begin, bytes, MS_SYNC);
+  (void)madvise(mapped_ + begin, bytes, MADV_DONTNEED);
+  (void)posix_fadvise(file_, begin, bytes, POSIX_FADV_DONTNEED);
 }
 
 std::vector<StatePiece> Streams::PiecesOf(StageId stage) const {

@@ -30,6 +30,14 @@ class Streams {
     if (store_ != nullptr) store_->Stop();
   }
 
+  // Of a stage that streams, from here on: its states can be looked at between updates, and until
+  // the first one be written.
+  void Show(StageId stage, StageOptimizer& optimizer) const;
+  // They were written.
+  void Adopt(StageId stage);
+  // They were looked at: the memory that this took is free. Any thread.
+  void Forget(StageId stage) const;
+
   // Of a stage that streams; empty for others.
   std::vector<StatePiece> PiecesOf(StageId stage) const;
   // Without the lock, on the pool: StateStore's.
@@ -44,6 +52,8 @@ class Streams {
   Executor& executor_;
   BlockMemory& blocks_;
   TierLayout layout_;
+  int file_ = -1;
+  std::byte* mapped_ = nullptr;
   std::unique_ptr<StateStore> store_;  // null: nothing is streamed here
 };
 

@@ -101,6 +101,7 @@ absl::Status OwnedStages::Initialize(StageId stage, const EngineOptions& options
   Stage& owned = stages_[stage.value];
   owned.optimizer = std::make_unique<StageOptimizer>(options.optimizer, layout, moments,
                                                      streams_.PiecesOf(stage));
+  streams_.Show(stage, *owned.optimizer);
   const auto scratch = static_cast<size_t>(owned.optimizer->scratch_bytes());
   if (scratch > static_cast<size_t>(scratch_bytes())) scratch_ = MakeHeapBuffer(scratch);
   if (plan_.first_iteration == 0) return absl::OkStatus();
@@ -108,6 +109,7 @@ absl::Status OwnedStages::Initialize(StageId stage, const EngineOptions& options
   Buffer saved = MakeHeapBuffer(static_cast<size_t>(shown.bytes));
   RZ_RETURN_IF_ERROR(options.beginning.state(stage, saved.data()));
   PutState(shown, saved.data(), *owned.optimizer);
+  streams_.Adopt(stage);
   return absl::OkStatus();
 }
 
@@ -209,6 +211,7 @@ void Updates::StartKeep(int64_t number) {
       RZ_RETURN_IF_ERROR(sums_.CheckComplete(op));
     } else {
       CopyState(StateLayout::Make(executor_.options().optimizer, layout), *optimizer, kept);
+      owned_.LookedAt(op.stage);
     }
     return absl::OkStatus();
   });
@@ -221,7 +224,8 @@ void Updates::StartSave(int64_t number) {
   std::span<std::byte> receipt;
   const std::vector<Version> labels = SavedVersions(options.plan, op.stage, part.version);
   for (const Use& use : op.uses) {
-    if (use.block.kind == BlockKind::kState) {  // of an optimizer that may have none
+    if (use.block.kind == BlockKind::kTier) continue;  // the optimizer shows it, too
+    if (use.block.kind == BlockKind::kState) {         // of an optimizer that may have none
       part.optimizer = &owned_.optimizer(op.stage);
       continue;
     }
@@ -237,7 +241,11 @@ void Updates::StartSave(int64_t number) {
       part.others.push_back({labels.at(1 + part.others.size()), memory});
     }
   }
-  options.saver->Save(part, receipt, executor_.BeginElsewhere(number));
+  options.saver->Save(part, receipt,
+                      [this, stage = op.stage, end = executor_.BeginElsewhere(number)] {
+                        owned_.LookedAt(stage);
+                        end();
+                      });
 }
 
 void Updates::StartCommit(int64_t number) {

@@ -82,6 +82,8 @@ class OwnedStages {
   const StageOptimizer& optimizer(StageId stage) const {
     return *stages_.at(stage.value).optimizer;
   }
+  // Its optimizer's states, for a collection or a save. Any thread, without the lock.
+  void LookedAt(StageId stage) const { streams_.Forget(stage); }
   void Clear() { stages_.clear(); }
 
  private:
