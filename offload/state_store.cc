@@ -88,6 +88,7 @@ void StateStore::Fetch(int group, Done done) {
   const int pieces = static_cast<int>(state.pieces.size());
   state.to_come = state.to_go = pieces;
   state.fetched = std::move(done);
+  if (pieces == 0) calls_.push_back(std::exchange(state.fetched, nullptr));
   for (int piece = 0; piece < pieces; ++piece) to_fetch_.push_back({group, piece});
   wake_.notify_one();
 }

@@ -32,7 +32,8 @@ absl::Status Streams::Begin(TierOptions tier) {
                                           .file = tier.file,
                                           .file_name = std::move(tier.file_name),
                                           .engine = std::move(tier.io),
-                                          .wait_timeout = options.wait_timeout,
+                                          // Before an update's own: it would blame the worker.
+                                          .wait_timeout = options.wait_timeout / 2,
                                           .failed = [this](const absl::Status& why) {
                                             const Executor::Lock lock = executor_.Hold();
                                             executor_.Fail(why);
@@ -62,19 +63,19 @@ void Streams::Adopt(StageId stage) {
   const auto group = layout_.group_of.find(stage);
   if (group == layout_.group_of.end()) return;
   store_->Adopt(group->second, mapped_);
+  (void)msync(mapped_, static_cast<size_t>(layout_.bytes), MS_SYNC);
   Forget(stage);
 }
 
 void Streams::Forget(StageId stage) const {
   const auto group = layout_.group_of.find(stage);
   if (group == layout_.group_of.end()) return;
-  const std::vector<StorePiece>& pieces = layout_.groups[group->second].pieces;
-  const int64_t begin = pieces.front().extents.front().offset;
-  const int64_t bytes =
-      pieces.back().extents.back().offset + pieces.back().extents.back().bytes - begin;
-  (void)msync(mapped_ + begin, bytes, MS_SYNC);
-  (void)madvise(mapped_ + begin, bytes, MADV_DONTNEED);
-  (void)posix_fadvise(file_, begin, bytes, POSIX_FADV_DONTNEED);
+  for (const StorePiece& piece : layout_.groups[group->second].pieces) {
+    for (const Extent& extent : piece.extents) {
+      (void)madvise(mapped_ + extent.offset, static_cast<size_t>(extent.bytes), MADV_DONTNEED);
+      (void)posix_fadvise(file_, extent.offset, extent.bytes, POSIX_FADV_DONTNEED);
+    }
+  }
 }
 
 std::vector<StatePiece> Streams::PiecesOf(StageId stage) const {

@@ -30,12 +30,13 @@ class Streams {
     if (store_ != nullptr) store_->Stop();
   }
 
-  // Of a stage that streams, from here on: its states can be looked at between updates, and until
-  // the first one be written.
+  // These three do nothing for stages that do not stream.
+  // The optimizer's states are the mapped file from here on: for what reads them between updates
+  // (collections, saves), and for what writes them before the first one.
   void Show(StageId stage, StageOptimizer& optimizer) const;
-  // They were written.
+  // They were written: the file has them.
   void Adopt(StageId stage);
-  // They were looked at: the memory that this took is free. Any thread.
+  // They were read: gives the memory back that it took. Any thread.
   void Forget(StageId stage) const;
 
   // Of a stage that streams; empty for others.
