@@ -49,8 +49,8 @@ struct Before {
 // thread-safe.
 //
 // In pieces, a state that is streamed follows its fetch, and its store the update, piece by piece:
-// each begins when the one before it has begun, and the next fetch fills what is free. A proof that
-// the run gets on takes them one after the other, which is what a ring of one piece would do.
+// each begins when the one before it has begun, and a fetch when the fetch before it has begun. A
+// proof that the run gets on takes them one after the other (docs/decisions/0056).
 class Hazards {
  public:
   explicit Hazards(bool in_pieces = false) : in_pieces_(in_pieces) {}
