@@ -368,7 +368,7 @@ absl::StatusOr<TensorFiles> TensorFiles::Open(const std::string& path) {
   TensorFiles files;
   if (!absl::EndsWith(path, ".json")) {
     RZ_ASSIGN_OR_RETURN(auto file, SafetensorsReader::Open(path));
-    RZ_RETURN_IF_ERROR(files.Add(file));
+    RZ_RETURN_IF_ERROR(files.Add(std::move(file)));
     return files;
   }
   RZ_ASSIGN_OR_RETURN(const auto index, ReadIndex(path));
