@@ -26,13 +26,13 @@
 #include "integrations/torch/measurements.h"
 #include "integrations/torch/models/configured_run.h"
 #include "integrations/torch/ring_model.h"
-#include "offload/tier_file.h"
 #include "p2p/failure.h"
 #include "p2p/job/limits.h"
 #include "p2p/transport_decorator.h"
 #include "sharding/op.h"
 #include "sharding/program/program.h"
 #include "sharding/rules/schedule.h"
+#include "zero/config/tier.h"
 #include "zero/flight/flight_recorder.h"
 #include "zero/optimizer/rate_curve.h"
 
@@ -215,7 +215,12 @@ class Worker {
     if (plan().checkpoint.any()) {
       RZ_ASSIGN_OR_RETURN(engine.saver, MakeSaver());
     }
-    RZ_RETURN_IF_ERROR(OpenTier(engine.tier));
+    RZ_ASSIGN_OR_RETURN(OpenedTier tier, OpenTier(config_, task_.run.planned, task_.self));
+    tier_file_ = std::move(tier.file);
+    engine.tier = std::move(tier.options);
+    for (const std::string& note : tier.notes) {
+      if (task_.self.value == 0) Say("note", note);
+    }
     RZ_ASSIGN_OR_RETURN(ring_, RingModel::Create(std::move(options)));
     if (task_.desk != nullptr) {
       Engine* const running = &ring_->engine();
@@ -256,33 +261,6 @@ class Worker {
     if (!last.ok()) return;
     end_ = *last;
     Say("note", absl::StrCat("a signal came: the run ends after iteration ", last->value));
-  }
-
-  // Where the plan streams states of this worker.
-  absl::Status OpenTier(TierOptions& tier) {
-    const OffloadConfig& offload = config_.offload;
-    const int64_t bytes =
-        LayOutTier(plan(), task_.self, task_.run.planned.layouts, config_.optimizer).bytes;
-    if (bytes == 0) return absl::OkStatus();
-    absl::StatusOr<TierFile> file = TierFile::Create(offload.nvme_path, bytes);
-    if (!file.ok()) return config_.Error(kNvmePathKey, file.status().message());
-    tier_file_.emplace(*std::move(file));
-    RZ_ASSIGN_OR_RETURN(ChosenIoEngine io, MakeIoEngine(offload.io));
-    if (offload.bandwidth.has_value()) {
-      io.engine = MakeThrottled(std::move(io.engine), 1e9 * *offload.bandwidth);
-    }
-    tier = {.file = tier_file_->descriptor(),
-            .file_name = absl::StrCat("states in ", offload.nvme_path),
-            .io = std::move(io.engine),
-            .mapped = tier_file_->mapped()};
-    if (task_.self.value > 0) return absl::OkStatus();
-    const auto note = [&](bool so, const auto&... words) {
-      if (so) Say("note", absl::StrCat(offload.nvme_path, words...));
-    };
-    note(io.why != "io_uring", ": ", io.why);
-    note(tier_file_->is_memory(), " is memory (tmpfs): nothing is saved by states that lie there");
-    note(!tier_file_->is_direct(), ": no direct I/O there, so states fill the page cache, too");
-    return absl::OkStatus();
   }
 
   absl::StatusOr<std::unique_ptr<Saver>> MakeSaver() {

@@ -20,6 +20,7 @@
 #include "p2p/failure.h"
 #include "p2p/job/limits.h"
 #include "sharding/plan.h"
+#include "zero/config/tier.h"
 #include "zero/optimizer/rate_curve.h"
 
 namespace ringzero::python {
@@ -217,7 +218,16 @@ Worker::Worker(Config config, const PythonModel& model, const RunLength& length,
   if (!cyclic.flight_recorder) ring.engine.recorder.capacity = 0;
   ring.engine.on_report = [this](Iteration t, LapTask::Kind kind,
                                  const std::vector<double>& metrics) { Hear(t, kind, metrics); };
-  absl::StatusOr<std::unique_ptr<RingModel>> made = RingModel::Create(std::move(ring));
+  absl::StatusOr<OpenedTier> tier = OpenTier(config_, planned, seat.self);
+  if (tier.ok()) {
+    tier_file_ = std::move(tier->file);
+    ring.engine.tier = std::move(tier->options);
+    for (const std::string& note : tier->notes) {
+      if (self_ == 0) std::cerr << "ringzero: " << note << std::endl;
+    }
+  }
+  absl::StatusOr<std::unique_ptr<RingModel>> made =
+      tier.ok() ? RingModel::Create(std::move(ring)) : tier.status();
   if (!made.ok()) {
     const absl::Status told = Close(made.status());
     throw RingError(told.ok() ? made.status() : told);

@@ -1,6 +1,7 @@
 """Modules of Python on the ring: bits, losses, errors."""
 import json
 import os
+import pathlib
 
 import pytest
 import torch
@@ -75,6 +76,13 @@ def test_each_stage_of_zero_has_the_same_bits_and_the_same_begin(alone: dict) ->
     assert result(2, laps=2, zero_stage=0) == alone
     for end in train(2, zero_stage=0, seeded=False):
         assert end.code == 2 and "initial values (seed torch alike everywhere)" in end.err, end
+
+
+def test_states_on_nvme_have_the_same_bits(tmp_path: pathlib.Path) -> None:
+    assert result(2, dim=128, nvme=str(tmp_path)) == result(2, dim=128)
+    assert not list(tmp_path.iterdir())
+    for end in train(2, dim=128, nvme=str(tmp_path / "nowhere")):
+        assert end.code == 2 and "zero_optimization.offload_optimizer.nvme_path" in end.err, end
 
 
 # fault: exit code of worker 1, of the others, and what the others say of it.

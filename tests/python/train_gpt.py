@@ -24,6 +24,8 @@ class Options:
     cut: str = ""
     zero_stage: int = 3
     seeded: bool = True
+    dim: int = 32
+    nvme: str = ""    # a folder for optimizer states
 
 
 class Block(nn.Module):
@@ -86,10 +88,11 @@ def do(fault: str, model: nn.Module) -> None:
 def main() -> None:
     options = Options(**json.loads(sys.argv[1]))
     torch.manual_seed(3 if options.seeded else int(os.environ.get("RANK", 0)))
-    model = Gpt(dropout=options.dropout)
+    model = Gpt(dim=options.dim, dropout=options.dropout)
+    offload = {"offload_optimizer": {"device": "nvme", "nvme_path": options.nvme}} if options.nvme else {}
     config = {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": options.laps, "seed": 5, "gradient_clipping": 1.0,
               "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "weight_decay": 0.01}},
-              "zero_optimization": {"stage": options.zero_stage}, "cyclic": {"rule": options.rule, "warmup_updates": 0, "predict": False, "peer_timeout": 3}}
+              "zero_optimization": {"stage": options.zero_stage, **offload}, "cyclic": {"rule": options.rule, "warmup_updates": 0, "predict": False, "peer_timeout": 3}}
     engine, _, loader, _ = ringzero.initialize(model=model, config=config, training_data=samples(), iterations=options.iterations,
                                                cut=options.cut or None, example=example())
     for ids, labels in loader:
