@@ -170,6 +170,32 @@ class Worker {
 
   const Plan& plan() const { return task_.run.planned.plan; }
 
+  // What the run begins with, its checkpoints, and where states are that stream.
+  absl::Status OpenFiles(RingModelOptions& options) {
+    EngineOptions& engine = options.engine;
+    if (!task_.line.init.empty()) {
+      std::vector<std::string> strays;  // have been told before
+      RZ_ASSIGN_OR_RETURN(options.preset,
+                          OpenInitFile(task_.line.init, task_.run.model,
+                                       task_.line.init_partial ? &strays : nullptr));
+    }
+    if (const auto& resumed = task_.input.resumed; resumed != nullptr) {
+      RZ_ASSIGN_OR_RETURN(options.preset,
+                          PresetOf(resumed->path(), resumed->model(), task_.run.model));
+      engine.beginning = BeginningOf(resumed, plan(), task_.run.planned.layouts, config_.optimizer);
+    }
+    if (plan().checkpoint.any()) {
+      RZ_ASSIGN_OR_RETURN(engine.saver, MakeSaver());
+    }
+    RZ_ASSIGN_OR_RETURN(OpenedTier tier, OpenTier(config_, task_.run.planned, task_.self));
+    tier_file_ = std::move(tier.file);
+    engine.tier = std::move(tier.options);
+    for (const std::string& note : tier.notes) {
+      if (task_.self.value == 0) Say("note", note);
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status CreateRing() {
     RingModelOptions options;
     options.layers = task_.run.layers;
@@ -201,26 +227,7 @@ class Worker {
       live_ = std::make_unique<LiveTensorBytes>();
       options.on_stage_done = [this](const StageDone& done) { TrackActivations(done); };
     }
-    if (!task_.line.init.empty()) {
-      std::vector<std::string> strays;  // have been told before
-      RZ_ASSIGN_OR_RETURN(options.preset,
-                          OpenInitFile(task_.line.init, task_.run.model,
-                                       task_.line.init_partial ? &strays : nullptr));
-    }
-    if (const auto& resumed = task_.input.resumed; resumed != nullptr) {
-      RZ_ASSIGN_OR_RETURN(options.preset,
-                          PresetOf(resumed->path(), resumed->model(), task_.run.model));
-      engine.beginning = BeginningOf(resumed, plan(), task_.run.planned.layouts, config_.optimizer);
-    }
-    if (plan().checkpoint.any()) {
-      RZ_ASSIGN_OR_RETURN(engine.saver, MakeSaver());
-    }
-    RZ_ASSIGN_OR_RETURN(OpenedTier tier, OpenTier(config_, task_.run.planned, task_.self));
-    tier_file_ = std::move(tier.file);
-    engine.tier = std::move(tier.options);
-    for (const std::string& note : tier.notes) {
-      if (task_.self.value == 0) Say("note", note);
-    }
+    RZ_RETURN_IF_ERROR(OpenFiles(options));
     RZ_ASSIGN_OR_RETURN(ring_, RingModel::Create(std::move(options)));
     if (task_.desk != nullptr) {
       Engine* const running = &ring_->engine();
