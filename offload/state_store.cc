@@ -16,6 +16,7 @@ namespace {
 
 constexpr int64_t kSlotAlignment = 4096;  // of direct I/O
 constexpr int kExtentBits = 2, kPieceBits = 30;
+constexpr std::chrono::seconds kLastWait(5);  // for a disk, when the run is over
 
 int64_t LargestPiece(const std::vector<StoreGroup>& groups) {
   int64_t most = 1;
@@ -127,6 +128,14 @@ void StateStore::Run() {
   while (status.ok() && !stop_) status = Turn(lock);
   lock.unlock();
   if (!status.ok() && options_.failed) options_.failed(status);
+  // An engine's end waits for what is under way, however long.
+  std::unique_ptr<IoEngine>& engine = options_.engine;
+  const auto deadline = std::chrono::steady_clock::now() + kLastWait;
+  bool answers = !absl::IsDeadlineExceeded(status);
+  while (answers && engine->under_way() > 0) answers = engine->Wait(deadline).ok();
+  if (engine->under_way() == 0) return;
+  static auto* const kept = new std::vector<std::pair<SharedBuffer, IoEngine*>>();
+  kept->emplace_back(options_.keeper, engine.release());
 }
 
 // Waits until there is something to do, and does it.

@@ -29,6 +29,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/buffer.h"
 #include "offload/io_engine.h"
 
 namespace ringzero {
@@ -53,6 +54,7 @@ struct StoreGroup {
 struct StateStoreOptions {
   std::vector<StoreGroup> groups;
   std::span<std::byte> ring;  // at least the largest piece in whole pages
+  SharedBuffer keeper;        // of the ring, where a disk that does not answer may still write it
   int file = -1;
   std::string file_name;  // in errors
   std::unique_ptr<IoEngine> engine;

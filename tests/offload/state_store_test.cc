@@ -74,6 +74,7 @@ class StateStoreTest : public testing::TestWithParam<const char*> {
                                           .file = file_,
                                           .file_name = "tier",
                                           .engine = std::move(engine),
+                                          .wait_timeout = wait_timeout_,
                                           .failed = [this](const absl::Status& why) {
                                             failure_.set_value(why);
                                           }}));
@@ -118,6 +119,7 @@ class StateStoreTest : public testing::TestWithParam<const char*> {
   int file_ = -1;
   std::vector<std::byte> ring_;
   std::vector<std::string> misuses_;
+  std::chrono::milliseconds wait_timeout_{std::chrono::seconds(20)};
   std::promise<absl::Status> failure_;
   std::unique_ptr<StateStore> store_;
 };
@@ -181,6 +183,21 @@ TEST_P(StateStoreTest, AnErrorNamesStageRecordAndOffset) {
   const absl::Status failure = Failure();
   EXPECT_THAT(std::string(failure.message()),
               testing::StartsWith("tier: stage 1, record 1 at offset 28672: read of 4096 bytes"));
+}
+
+TEST_P(StateStoreTest, ADiskThatDoesNotAnswerIsNamedAndNotWaitedFor) {
+  wait_timeout_ = std::chrono::milliseconds(20);
+  Open(1, 1, 1, [](auto engine) { return MakeThrottled(std::move(engine), /*bytes/s*/ 100); });
+  if (IsSkipped()) return;
+  Call stored;
+  store_->Fetch(0, nullptr);
+  ASSERT_NE(Wait(0, 0), nullptr);
+  store_->Release(0, 0, /*changed=*/true);
+  store_->Store(0, stored.Done());
+  const absl::Status failure = Failure();
+  EXPECT_EQ(failure.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(failure.message()), testing::StartsWith("tier: "));
+  store_.reset();
 }
 
 TEST_P(StateStoreTest, ABitThatHasFlippedIsFound) {

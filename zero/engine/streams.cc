@@ -29,6 +29,7 @@ absl::Status Streams::Begin(TierOptions tier) {
   RZ_ASSIGN_OR_RETURN(store_,
                       StateStore::Create({.groups = layout_.groups,
                                           .ring = blocks_.Bytes({.kind = BlockKind::kStaging}),
+                                          .keeper = blocks_.Lend({.kind = BlockKind::kStaging}),
                                           .file = tier.file,
                                           .file_name = std::move(tier.file_name),
                                           .engine = std::move(tier.io),
