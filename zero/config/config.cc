@@ -527,9 +527,9 @@ std::vector<absl::Status> FillOurs(Config& config) {
        Row("queue_depth", &config.offload.io.depth),
        Row("intra_op_parallelism", &config.offload.io.threads));
   IoEngineOptions& io = config.offload.io;
-  io = {.depth = std::min(io.depth, 4096),
-        .block_bytes = std::min<int64_t>(io.block_bytes, 1 << 30),
-        .threads = std::min(io.threads, 64)};
+  io.depth = std::min(io.depth, 4096);
+  io.block_bytes = std::min<int64_t>(io.block_bytes, 1 << 30);
+  io.threads = std::min(io.threads, 64);
   Fill(keys, "cyclic.offload", Row("staging", &config.offload.staging_bytes),
        Row("bandwidth", &config.offload.bandwidth));
   FillMonitor(keys, "tensorboard", config.tensorboard);
