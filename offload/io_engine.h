@@ -24,6 +24,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/buffer.h"
 
 namespace ringzero {
 
@@ -88,6 +89,10 @@ std::unique_ptr<IoEngine> MakeMemoryEngine();
 // Ends requests no faster than a disk of so many bytes per second would, in both directions
 // together.
 std::unique_ptr<IoEngine> MakeThrottled(std::unique_ptr<IoEngine> engine, double bytes_per_second);
+
+// Of a disk that does not answer: keeps the engine and the memory of its requests for good. The
+// system may use that memory at any time, and the engine's end would wait for it. Thread-safe.
+void Abandon(std::unique_ptr<IoEngine> engine, SharedBuffer memory);
 
 // The engines of MakeIoEngine. The first: Unavailable, with the system's reason.
 absl::StatusOr<std::unique_ptr<IoEngine>> MakeUringEngine(const IoEngineOptions& options);

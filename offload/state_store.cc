@@ -133,9 +133,7 @@ void StateStore::Run() {
   const auto deadline = std::chrono::steady_clock::now() + kLastWait;
   bool answers = !absl::IsDeadlineExceeded(status);
   while (answers && engine->under_way() > 0) answers = engine->Wait(deadline).ok();
-  if (engine->under_way() == 0) return;
-  static auto* const kept = new std::vector<std::pair<SharedBuffer, IoEngine*>>();
-  kept->emplace_back(options_.keeper, engine.release());
+  if (engine->under_way() > 0) Abandon(std::move(engine), options_.keeper);
 }
 
 // Waits until there is something to do, and does it.

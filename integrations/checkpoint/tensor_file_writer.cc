@@ -154,10 +154,7 @@ absl::StatusOr<std::unique_ptr<TensorFileWriter>> TensorFileWriter::Create(
 }
 
 TensorFileWriter::~TensorFileWriter() {
-  if (stuck_.ok()) return;
-  // The system may read the staging memory at any time, and an engine's end would wait for it.
-  static auto* const kept = new std::vector<std::pair<Buffer, IoEngine*>>();
-  kept->emplace_back(std::move(staging_), engine_.release());
+  if (!stuck_.ok()) Abandon(std::move(engine_), std::move(staging_).Seal());
 }
 
 absl::Status TensorFileWriter::Settle() {
