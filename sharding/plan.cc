@@ -46,10 +46,11 @@ absl::Status CheckStage(const Plan& plan, int j) {
     return Wrong(absl::StrCat("sum_bytes of ", name, ", which has no backward,"), "0",
                  stage.sum_bytes);
   }
-  if (stage.streams && stage.sum_bytes == 0) {
-    return Wrong(absl::StrCat("streams of ", name, ", which has nothing to train,"), "0", 1);
+  if (stage.streamed_bytes < 0 || (stage.streams() && stage.sum_bytes == 0)) {
+    return Wrong(absl::StrCat("streamed_bytes of ", name), "at least 0, of what is trained",
+                 stage.streamed_bytes);
   }
-  if (stage.streams && plan.exchange && plan.staging_bytes <= 0)
+  if (stage.streams() && plan.exchange && plan.staging_bytes <= 0)
     return Wrong("staging_bytes of a plan that streams", "at least 1", plan.staging_bytes);
   const int last_use = plan.last_use(StageId(j)).value;
   if (last_use < j || last_use >= plan.stage_count()) {
@@ -216,7 +217,7 @@ void StageLine(auto& line, auto& stage) {
   line.Field("costs", stage.forward_cost, stage.backward_cost);
   Fields(line, "owner", stage.owner.value, "last_use", stage.last_use.value);
   line.Field("has_backward", stage.has_backward);
-  Optional(line, "streams", stage.streams);
+  Optional(line, "streamed_bytes", stage.streamed_bytes);
   line.Rest("name", stage.name);
 }
 

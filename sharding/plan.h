@@ -54,7 +54,9 @@ struct StagePlan {
   WorkerId owner{0};
   StageId last_use{-1};      // tied parameters: the last stage that reads them; -1: this one
   bool has_backward = true;  // false in a frozen prefix: no backward, no backward copy, no sum
-  bool streams = false;      // its optimizer state lies in a tier file, and comes for each update
+  // Of its optimizer state: so much lies in a tier file, and comes for each update.
+  int64_t streamed_bytes = 0;
+  bool streams() const { return streamed_bytes > 0; }
 
   // Of a micro-batch. A frozen prefix computes no backward, whatever it would cost.
   int64_t computed_cost() const { return forward_cost + (has_backward ? backward_cost : 0); }

@@ -229,7 +229,7 @@ absl::Status Engine::Impl::AllocateBlocks() {
     return MakeHeapBuffer(bytes);
   };
   const std::vector<int64_t> moments =
-      MomentBytes(options_.optimizer, options_.layouts, plan_.stages, options_.tier.least_values);
+      MomentBytes(options_.optimizer, options_.layouts, plan_.stages);
   RZ_ASSIGN_OR_RETURN(
       const std::vector<OwnBlock> table,
       BlockTable(plan_, options_.self,

@@ -12,7 +12,7 @@ TierLayout LayOutTier(const Plan& plan, WorkerId self, const std::vector<StageLa
   TierLayout layout;
   for (int j = 0; j < plan.stage_count() && plan.exchange; ++j) {
     const StageId stage(j);
-    if (!plan.stages[j].streams || !plan.has_masters(self, stage)) continue;
+    if (!plan.stages[j].streams() || !plan.has_masters(self, stage)) continue;
     std::vector<StatePiece>& pieces = layout.pieces[stage];
     pieces = StatePieces(optimizer, layouts[j], least_values);
     layout.group_of[stage] = static_cast<int>(layout.groups.size());

@@ -467,7 +467,7 @@ class SymbolicRun {
     if (op_->version.value != t + 1) return Wrong("makes another version");
     RZ_RETURN_IF_ERROR(ExpectRead(Role::kSum, CompleteSum(j, t)));
     RZ_RETURN_IF_ERROR(ExpectRead(Role::kState, {Of::kState, j, t}));
-    RZ_RETURN_IF_ERROR(ExpectReadIf(plan_.stages[j].streams, Role::kStaged, {Of::kState, j, t}));
+    RZ_RETURN_IF_ERROR(ExpectReadIf(plan_.stages[j].streams(), Role::kStaged, {Of::kState, j, t}));
     RZ_RETURN_IF_ERROR(ExpectThere(Role::kMasters, Apart(j)));
     const Role masters = Apart(j) ? Role::kMasters : Role::kMade;
     const bool in_place = Find(masters)->how == How::kReadWrite;
@@ -503,7 +503,7 @@ class SymbolicRun {
     const Symbol kept = gradient ? CompleteSum(j, version - 1) : Symbol{Of::kState, j, version};
     RZ_RETURN_IF_ERROR(ExpectReadIf(gradient, Role::kSum, kept));
     RZ_RETURN_IF_ERROR(ExpectReadIf(!gradient, Role::kState, kept));
-    RZ_RETURN_IF_ERROR(ExpectReadIf(!gradient && plan_.stages[j].streams, Role::kTier, kept));
+    RZ_RETURN_IF_ERROR(ExpectReadIf(!gradient && plan_.stages[j].streams(), Role::kTier, kept));
     Put(*Find(Role::kKept), kept);
     return absl::OkStatus();
   }
@@ -528,7 +528,7 @@ class SymbolicRun {
       if (stale && !plan_.predict && !IsOfDp(plan_, version))
         wanted.push_back(Theta(j, version - 1));
       if (Trains(j)) wanted.push_back({Of::kState, j, version});
-      if (stage.streams) wanted.push_back({Of::kState, j, version});
+      if (stage.streams()) wanted.push_back({Of::kState, j, version});
     }
     size_t at = 0;
     for (const NumberedUse& use : op_->uses) {
@@ -805,7 +805,7 @@ class SymbolicRun {
         }
         const int j = block.stage.value;
         const bool last =
-            IsStage(j) && block == (plan_.stages[j].streams ? TierBlock(j) : StateBlock(j));
+            IsStage(j) && block == (plan_.stages[j].streams() ? TierBlock(j) : StateBlock(j));
         if (last) states[j] = cell.symbol;
       }
       for (int j = 0; j < plan_.stage_count() && plan_.exchange; ++j) {

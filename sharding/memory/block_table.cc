@@ -131,7 +131,7 @@ class TableWriter {
     bool streams = false;
     for (int j = 0; j < plan_.stage_count(); ++j) {
       const bool owned = Trains(StageId(j)) && plan_.has_masters(self_, StageId(j));
-      streams = streams || (owned && plan_.stages[j].streams);
+      streams = streams || (owned && plan_.stages[j].streams());
     }
     Add({.kind = BlockKind::kStaging}, streams ? plan_.staging_bytes : 0, Access::kPrivate,
         &MemoryBytes::moments);

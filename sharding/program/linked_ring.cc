@@ -55,9 +55,9 @@ absl::Status LinkWorker(const Plan& plan, int worker, LinkedRing& ring) {
 }
 
 // Writes a worker's program, and links it.
-absl::Status WriteWorker(const Plan& plan, int worker, LinkedRing& ring) {
+absl::Status WriteWorker(const Plan& plan, int worker, bool in_pieces, LinkedRing& ring) {
   const int base = ring.count();
-  Linker linker(plan, WorkerId(worker));
+  Linker linker(plan, WorkerId(worker), in_pieces);
   RZ_ASSIGN_OR_RETURN(ProgramWriter writer,
                       ProgramWriter::Create(plan, WorkerId(worker), WholeRun(plan).begin));
   while (writer.part().has_value()) {
@@ -246,11 +246,11 @@ void LinkedRing::Finish(const Plan& plan) {
   FindHorizons(plan, *this);
 }
 
-absl::StatusOr<LinkedRing> LinkedRing::Write(const Plan& plan) {
+absl::StatusOr<LinkedRing> LinkedRing::Write(const Plan& plan, bool in_pieces) {
   RZ_RETURN_IF_ERROR(CheckPlan(plan));
   LinkedRing ring;
   for (int w = 0; w < plan.workers; ++w) {
-    RZ_RETURN_IF_ERROR(WriteWorker(plan, w, ring));
+    RZ_RETURN_IF_ERROR(WriteWorker(plan, w, in_pieces, ring));
   }
   RZ_RETURN_IF_ERROR(JoinMessages(plan, ring));
   ring.Finish(plan);

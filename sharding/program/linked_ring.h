@@ -102,9 +102,9 @@ struct LinkedRing {
   static absl::StatusOr<LinkedRing> Join(const Plan& plan, std::vector<Program> programs);
   // The links of what is joined. FailedPrecondition likewise if a program does not link.
   absl::Status Link(const Plan& plan);
-  // Both, of the plan's own programs, which are never there as a whole. The error of CheckPlan,
-  // too.
-  static absl::StatusOr<LinkedRing> Write(const Plan& plan);
+  // Both, of the plan's own programs, which are never there as a whole. `in_pieces`: as the engine
+  // links them (Hazards). The error of CheckPlan, too.
+  static absl::StatusOr<LinkedRing> Write(const Plan& plan, bool in_pieces = false);
 
  private:
   void Finish(const Plan& plan);  // what follows from links and queues

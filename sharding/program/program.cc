@@ -501,7 +501,7 @@ class ProgramWriter::Impl {
     const Version made(t.value + 1);
     const bool collected = IsCollected(plan_, made) && !plan_.collection.parameters_only &&
                            KeepsFor(plan_, plan_.collection.worker, j) == self_;
-    const bool streams = plan_.stage(j).streams;
+    const bool streams = plan_.stage(j).streams();
     const auto keep = [&](Copy part, const Use& what) {
       Uses uses = {what, Writing(Role::kKept, operands_.Kept(part, j, made))};
       if (streams && part == Copy::kState) uses.push_back(Reading(Role::kTier, TierOf(j)));
@@ -563,7 +563,7 @@ class ProgramWriter::Impl {
           Role::kSaved, newest ? MastersBlock(plan_, j, label) : VersionBlock(plan_, j, label)));
     }
     if (plan_.stage(j).sum_bytes > 0) uses.push_back(Reading(Role::kSaved, StateOf(j)));
-    if (plan_.stage(j).streams) uses.push_back(Reading(Role::kSaved, TierOf(j)));
+    if (plan_.stage(j).streams()) uses.push_back(Reading(Role::kSaved, TierOf(j)));
     return uses;
   }
 
@@ -573,7 +573,7 @@ class ProgramWriter::Impl {
     const bool shared = plan_.spreads_sums() && !plan_.takes_sums();
     Uses uses = {shared ? Reading(Role::kSum, sum) : Changing(Role::kSum, sum),
                  Changing(Role::kState, StateOf(j))};
-    if (plan_.stage(j).streams) uses.push_back(Changing(Role::kStaged, kStaging));
+    if (plan_.stage(j).streams()) uses.push_back(Changing(Role::kStaged, kStaging));
     const MemoryBlock before = MastersBlock(plan_, j, Version(t.value));
     const MemoryBlock made = VersionBlock(plan_, j, Version(t.value + 1));
     const MemoryBlock masters = MastersBlock(plan_, j, Version(t.value + 1));

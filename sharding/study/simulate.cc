@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <queue>
+#include <span>
 #include <tuple>
 
 #include "base/status.h"
@@ -57,14 +58,6 @@ int64_t BytesOf(const Plan& plan, const Op& message) {
   }
 }
 
-// The host of each worker.
-std::vector<int> HostsOf(const LinkTicks& links, int workers) {
-  std::vector<int> hosts;
-  for (const int count : links.hosts) hosts.insert(hosts.end(), count, std::ssize(hosts));
-  for (int w = static_cast<int>(hosts.size()); w < workers; ++w) hosts.push_back(w);
-  return hosts;
-}
-
 // When all of a ring happens.
 struct TimedRing {
   LinkedRing ring;
@@ -79,7 +72,7 @@ int LastCause(const LinkedRing& ring, const Timeline& times, int i) {
 
 // The plan's own programs of the whole run.
 absl::StatusOr<TimedRing> RunWhole(const Plan& plan, const SimulationOptions& options) {
-  RZ_ASSIGN_OR_RETURN(LinkedRing ring, LinkedRing::Write(plan));
+  RZ_ASSIGN_OR_RETURN(LinkedRing ring, LinkedRing::Write(plan, /*in_pieces=*/true));
   RZ_RETURN_IF_ERROR(CheckOptions(plan, options));
   RZ_ASSIGN_OR_RETURN(Timeline times, RunTimeline(plan, ring, options));
   return TimedRing{std::move(ring), std::move(times)};
@@ -167,7 +160,7 @@ class Tally {
   }
 
   void CountMessages(const LinkTicks& links) {
-    const std::vector<int> hosts = HostsOf(links, plan_.workers);
+    const std::vector<int> hosts = links.HostsOf(plan_.workers);
     std::map<std::tuple<int, Channel, Copy>, ChannelBytes> channels;
     for (int i = 0; i < ring_.count(); ++i) {
       const Op& op = ring_.op(i);
@@ -209,6 +202,13 @@ class Tally {
 
 }  // namespace
 
+std::vector<int> LinkTicks::HostsOf(int workers) const {
+  std::vector<int> all;
+  for (const int count : hosts) all.insert(all.end(), count, static_cast<int>(all.size()));
+  for (int w = static_cast<int>(all.size()); w < workers; ++w) all.push_back(w);
+  return all;
+}
+
 // A stage without a backward keeps nothing for it.
 int ActivationsOf(const Plan& plan, const Op& op) {
   if (op.kind == OpKind::kForward) return plan.stage(op.stage).has_backward ? 1 : 0;
@@ -223,7 +223,7 @@ absl::StatusOr<Simulation> Simulate(const Plan& plan, const SimulationOptions& o
 absl::StatusOr<ShortRun> ShortRun::Make(const Plan& plan) {
   Plan few = RuleAlone(plan);
   few.iterations = kIterations;
-  RZ_ASSIGN_OR_RETURN(LinkedRing ring, LinkedRing::Write(few));
+  RZ_ASSIGN_OR_RETURN(LinkedRing ring, LinkedRing::Write(few, /*in_pieces=*/true));
   return ShortRun(std::move(few), std::move(ring));
 }
 
@@ -304,6 +304,47 @@ int64_t Draw(uint64_t seed, uint64_t which, int64_t most) {
   return static_cast<int64_t>((x ^ (x >> 31)) % static_cast<uint64_t>(most + 1));
 }
 
+// What advances at the same time: a few at full speed, more of them slower.
+class Shared {
+ public:
+  explicit Shared(double at_once) : at_once_(at_once) {}
+
+  void Join(int64_t now, int64_t ticks, int who) {
+    Advance(now);
+    ends_.push({progress_ + static_cast<double>(ticks), who});
+  }
+  // Of the first one, if nobody joins before.
+  int64_t NextEnd() const {
+    if (ends_.empty()) return kNever;
+    const double left = (ends_.top().first - progress_) / Rate();
+    constexpr double kRounding = 1e-6;  // of progress_: not to be taken for another tick
+    return tick_ + std::max<int64_t>(0, static_cast<int64_t>(std::ceil(left - kRounding)));
+  }
+  // That one.
+  int Leave() {
+    Advance(NextEnd());
+    const int who = ends_.top().second;
+    ends_.pop();
+    return who;
+  }
+
+ private:
+  // Ticks that each of them gets done in one tick.
+  double Rate() const { return std::min(1.0, at_once_ / static_cast<double>(ends_.size())); }
+  // Before somebody joins or leaves.
+  void Advance(int64_t now) {
+    if (!ends_.empty()) progress_ += Rate() * static_cast<double>(now - tick_);
+    tick_ = now;
+  }
+
+  using End = std::pair<double, int>;  // of progress, who
+  const double at_once_;
+  // What each who was there from the beginning would have got done, and at which of it others end.
+  std::priority_queue<End, std::vector<End>, std::greater<End>> ends_;
+  double progress_ = 0;
+  int64_t tick_ = 0;
+};
+
 class Runner {
  public:
   Runner(const Plan& plan, const LinkedRing& ring, const SimulationOptions& options)
@@ -313,10 +354,17 @@ class Runner {
         states_(ring.count()),
         followers_(
             ring.count(), [&](int i) -> auto& { return ring.ops[i].after; }),
-        channels_(ring.queues.size()) {
+        begun_followers_(
+            ring.count(),
+            [&](int i) -> auto{
+              const int& behind = ring.ops[i].behind;
+              return std::span(&behind, IsStreamed(i) ? 1 : 0);
+            }),
+        channels_(ring.queues.size()),
+        cores_(options.cores) {
     times_.start.assign(ring.count(), 0);
     times_.end.assign(ring.count(), -1);
-    const std::vector<int> hosts = HostsOf(options.links, plan.workers);
+    const std::vector<int> hosts = options.links.HostsOf(plan.workers);
     for (size_t q = 0; q < ring.queues.size(); ++q) {
       const MessageQueue& queue = ring.queues[q];
       if (hosts[queue.from.value] != hosts[queue.to.value]) {
@@ -328,29 +376,21 @@ class Runner {
     }
     for (int i = 0; i < ring.count(); ++i) {
       State& state = states_[i];
-      state.missing = static_cast<int>(ring.ops[i].after.size());
+      state.missing = static_cast<int>(ring.ops[i].after.size()) + (IsStreamed(i) ? 1 : 0);
       state.kind = ring.op(i).kind;
       state.is_word = IsWord(ring.ops[i]);
       state.ticks = Duration(i) + (TakesTime(i) ? Jitter(i) : 0);
     }
+    FindStreams(hosts);
   }
 
   absl::StatusOr<Timeline> Run() {
+    std::vector<int> ready;  // found first: one may start others
     for (int i = 0; i < ring_.count(); ++i) {
-      if (states_[i].missing == 0) Start(i, 0);
+      if (states_[i].missing == 0) ready.push_back(i);
     }
-    while (!events_.empty() || !sharing_.empty()) {
-      const int64_t next_end = sharing_.empty() ? kNever : NextSharedEnd();
-      if (!events_.empty() && events_.top().first <= next_end) {
-        const auto [tick, op] = events_.top();
-        events_.pop();
-        Arrive(op, tick);
-      } else {
-        Advance(next_end);
-        const int op = sharing_.top().second;
-        sharing_.pop();
-        End(op, next_end);
-      }
+    for (const int i : ready) Start(i, 0);
+    while (Next()) {
     }
     if (ended_ == ring_.count()) return std::move(times_);
     return FailedPrecondition("with a window of ", ring_.window, " the run is stuck: ", Circle());
@@ -365,7 +405,26 @@ class Runner {
     bool is_word = false;
     bool done = false;
     bool arrived = false;  // of a receive: its message
+    int stream = -1;       // of streams_
     int64_t ticks = 0;     // what it takes
+  };
+  // An update whose states come in chunks, and go.
+  struct Stream {
+    int fetch, update, store;
+    int chunks = 1;
+    int64_t chunk_ticks = 0;  // of the disk, one way
+    int fetched = 0, updated = 0, stored = 0;
+    bool begun = false;     // the update
+    bool computes = false;  // a chunk of it
+  };
+  // One worker's staging, and what moves: one chunk at a time.
+  struct Staging {
+    Shared* disk = nullptr;
+    int64_t free = 0;          // chunks
+    std::deque<int> to_fetch;  // streams, all that is left of each
+    std::deque<int> to_store;  // a stream for each chunk
+    int moving = -1;           // stream
+    bool writes = false;
   };
   struct ChannelState {
     std::deque<int> waiting;  // sends that have begun
@@ -415,32 +474,156 @@ class Runner {
       return;
     }
     times_.start[i] = now;
-    if (options_.cores == 0 || state.ticks == 0) return events_.push({now + state.ticks, i});
-    Advance(now);
-    sharing_.push({progress_ + static_cast<double>(state.ticks), i});
+    if (state.stream >= 0) return StartStreamed(i, now);
+    Compute(i, state.ticks, now);
   }
 
-  // Ticks of computing that each who shares the cores gets done in one tick.
-  double Rate() const {
-    return std::min(1.0,
-                    static_cast<double>(options_.cores) / static_cast<double>(sharing_.size()));
+  // Or whatever else takes so long.
+  void Compute(int i, int64_t ticks, int64_t now) {
+    if (options_.cores == 0 || ticks == 0) return events_.push({now + ticks, i});
+    cores_.Join(now, ticks, i);
   }
-  // Before somebody joins or leaves.
-  void Advance(int64_t now) {
-    if (!sharing_.empty()) progress_ += Rate() * static_cast<double>(now - progress_tick_);
-    progress_tick_ = now;
-  }
-  // Of the first one, if nobody joins before.
-  int64_t NextSharedEnd() const {
-    const double left = (sharing_.top().first - progress_) / Rate();
-    constexpr double kRounding = 1e-6;  // of progress_: not to be taken for another tick
-    return progress_tick_ + std::max<int64_t>(0, static_cast<int64_t>(std::ceil(left - kRounding)));
+
+  // Whatever happens next; false: nothing.
+  bool Next() {
+    const int64_t event = events_.empty() ? kNever : events_.top().first;
+    const int64_t computed = cores_.NextEnd();
+    const auto disk = std::ranges::min_element(
+        disks_, {}, [](const auto& each) { return each.second.NextEnd(); });
+    const int64_t moved = disk == disks_.end() ? kNever : disk->second.NextEnd();
+    const int64_t first = std::min({event, computed, moved});
+    if (first == kNever) return false;
+    if (event == first) {
+      const int i = events_.top().second;
+      events_.pop();
+      Arrive(i, first);
+    } else if (computed == first) {
+      Arrive(cores_.Leave(), first);
+    } else {
+      EndChunk(disk->second.Leave(), first);
+    }
+    return true;
   }
 
   // An operation ends. What is lent may be here before the name that it is to have is free.
   void Arrive(int i, int64_t now) {
+    const State& state = states_[i];
+    if (state.stream >= 0 && state.kind == OpKind::kUpdate) return EndUpdateOfChunk(i, now);
     states_[i].arrived = true;
-    if (states_[i].missing == 0) End(i, now);
+    if (state.missing == 0) End(i, now);
+  }
+
+  // Whether it waits for another's begin: it is a fetch, an update or a store that moves in pieces.
+  bool IsStreamed(int i) const {
+    const RingOp& op = ring_.ops[i];
+    return op.behind >= 0 && !IsMessage(op.kind);
+  }
+
+  void FindStreams(const std::vector<int>& hosts) {
+    stagings_.resize(static_cast<size_t>(plan_.workers));
+    for (int i = 0; i < ring_.count(); ++i) {
+      if (!IsStreamed(i) || states_[i].kind != OpKind::kUpdate) continue;
+      const int64_t bytes = plan_.stage(ring_.op(i).stage).streamed_bytes;
+      Stream stream{.fetch = ring_.ops[i].behind, .update = i};
+      if (options_.disk.per_byte > 0) {
+        stream.chunks = static_cast<int>((bytes + ChunkBytes() - 1) / ChunkBytes());
+        stream.chunk_ticks = std::llround(options_.disk.per_byte * static_cast<double>(bytes) /
+                                          static_cast<double>(stream.chunks));
+      }
+      for (const int store : begun_followers_[i]) stream.store = store;
+      for (const int op : {stream.fetch, stream.update, stream.store}) {
+        states_[op].stream = static_cast<int>(streams_.size());
+      }
+      streams_.push_back(stream);
+      Staging& staging = stagings_[ring_.worker_of(i)];
+      staging.free = std::max<int64_t>(1, plan_.staging_bytes / ChunkBytes());
+      const int host = hosts[ring_.worker_of(i)];
+      staging.disk = &disks_.try_emplace(host, options_.disk.at_once).first->second;
+    }
+  }
+
+  // A stage has so many at most. Of the engine's size where this is larger.
+  static constexpr int64_t kMostChunks = 64, kLeastChunkBytes = 1 << 20;
+  int64_t ChunkBytes() const {
+    int64_t most = 0;
+    for (const StagePlan& stage : plan_.stages) most = std::max(most, stage.streamed_bytes);
+    return std::max(kLeastChunkBytes, (most + kMostChunks - 1) / kMostChunks);
+  }
+
+  void StartStreamed(int i, int64_t now) {
+    const int number = states_[i].stream;
+    if (states_[i].kind == OpKind::kFetch) {
+      stagings_[ring_.worker_of(i)].to_fetch.push_back(number);
+    } else if (states_[i].kind == OpKind::kUpdate) {
+      streams_[number].begun = true;
+    }
+    for (const int follower : begun_followers_[i]) {
+      if (--states_[follower].missing == 0) Start(follower, now);
+    }
+    MoveChunk(ring_.worker_of(i), now);
+    UpdateChunk(number, now);
+    EndStore(number, now);
+  }
+
+  // The next one, if its state is there.
+  void UpdateChunk(int number, int64_t now) {
+    Stream& stream = streams_[number];
+    const int chunk = stream.updated;
+    if (!stream.begun || stream.computes || chunk == stream.fetched) return;
+    stream.computes = true;
+    const int64_t ticks = states_[stream.update].ticks;
+    const auto until = [&](int chunks) { return ticks * chunks / stream.chunks; };
+    Compute(stream.update, until(chunk + 1) - until(chunk), now);
+  }
+
+  void EndUpdateOfChunk(int i, int64_t now) {
+    const int number = states_[i].stream;
+    Stream& stream = streams_[number];
+    stream.computes = false;
+    stagings_[ring_.worker_of(i)].to_store.push_back(number);
+    if (++stream.updated == stream.chunks) End(i, now);
+    MoveChunk(ring_.worker_of(i), now);
+    UpdateChunk(number, now);
+  }
+
+  // What goes makes room for what comes.
+  void MoveChunk(int worker, int64_t now) {
+    Staging& staging = stagings_[worker];
+    if (staging.moving >= 0) return;
+    staging.writes = !staging.to_store.empty();
+    if (staging.writes) {
+      staging.moving = staging.to_store.front();
+      staging.to_store.pop_front();
+    } else if (!staging.to_fetch.empty() && staging.free > 0) {
+      staging.moving = staging.to_fetch.front();
+      --staging.free;
+    } else {
+      return;
+    }
+    staging.disk->Join(now, streams_[staging.moving].chunk_ticks, worker);
+  }
+
+  void EndChunk(int worker, int64_t now) {
+    Staging& staging = stagings_[worker];
+    const int number = std::exchange(staging.moving, -1);
+    Stream& stream = streams_[number];
+    if (staging.writes) {
+      ++staging.free;
+      ++stream.stored;
+      EndStore(number, now);
+    } else if (++stream.fetched == stream.chunks) {
+      staging.to_fetch.pop_front();
+      End(stream.fetch, now);
+    }
+    UpdateChunk(number, now);
+    MoveChunk(worker, now);
+  }
+
+  void EndStore(int number, int64_t now) {
+    const Stream& stream = streams_[number];
+    const State& store = states_[stream.store];
+    const bool ends = stream.stored == stream.chunks && store.missing == 0 && !store.done;
+    if (ends) End(stream.store, now);
   }
 
   void End(int i, int64_t now) {
@@ -496,16 +679,15 @@ class Runner {
   const LinkedRing& ring_;
   const SimulationOptions& options_;
   std::vector<State> states_;
-  const Reverse followers_;
+  const Reverse followers_;        // of an operation's end
+  const Reverse begun_followers_;  // and of its begin
   std::vector<ChannelState> channels_;
   std::map<std::pair<WorkerId, WorkerId>, int64_t> links_;  // by sender and receiver
   std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events_;
-  // With cores to share: what everybody who was there from the beginning would have got done, and
-  // at which of it the operations that share them end.
-  using SharedEnd = std::pair<double, int>;  // of progress, operation
-  std::priority_queue<SharedEnd, std::vector<SharedEnd>, std::greater<SharedEnd>> sharing_;
-  double progress_ = 0;
-  int64_t progress_tick_ = 0;
+  Shared cores_;                 // operations
+  std::map<int, Shared> disks_;  // by host: workers
+  std::vector<Stream> streams_;
+  std::vector<Staging> stagings_;  // by worker
   int ended_ = 0;
   Timeline times_;
 };

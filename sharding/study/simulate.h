@@ -37,14 +37,23 @@ struct LinkTicks {
   double per_byte = 0;  // messages from one worker to another follow each other
   std::string text;     // for the user: what they are, and who says so
 
+  // The host of each worker.
+  std::vector<int> HostsOf(int workers) const;
   // Without the latency.
   int64_t Of(int64_t bytes) const { return std::llround(per_byte * static_cast<double>(bytes)); }
+};
+
+// What the disk of each host takes of streamed states (StagePlan::streamed_bytes), both ways.
+struct DiskTicks {
+  double per_byte = 0;  // of one worker's I/O, alone
+  double at_once = 1;   // so many workers are each as fast as one alone; more share this rate
 };
 
 struct SimulationOptions {
   std::vector<StageTicks> stage_ticks;  // a profile, by stage; empty: the plan's costs
   int64_t latency_ticks = 0;  // from a message's departure to its arrival; any number at once
   LinkTicks links;
+  DiskTicks disk;
   int64_t message_ticks = 0;  // of computing, by whoever sends, before it departs
   int64_t lap_ticks = 0;      // of computing at the end of each micro-batch: metrics, the next data
   int64_t add_ticks = 0;      // more for every add, and

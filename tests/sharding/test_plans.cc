@@ -142,7 +142,7 @@ Plan MakeTestPlan(const PlanShape& shape) {
     const bool middle = shape.frozen == Frozen::kMiddle && j == shape.stages / 2;
     if (prefix || middle) stage.sum_bytes = 0;
     if (prefix) stage.has_backward = false;
-    stage.streams = shape.streams && j % 2 == 0 && stage.sum_bytes > 0;
+    if (shape.streams && j % 2 == 0) stage.streamed_bytes = 2 * stage.sum_bytes;
     plan.stages.push_back(stage);
   }
   if (shape.tied && shape.stages > 1) plan.stages[0].last_use = StageId(shape.stages - 1);

@@ -22,10 +22,10 @@ void ExpectForecast(const ToyOptions& options, const MakeTransports& transports)
   const std::vector<StageLayout> layouts = ToyLayouts(options);
   Plan plan = ToyPlan(options);
   RZ_ASSIGN(plan.window, SmallestWindow(plan));  // as RunToyRing
-  RZ_ASSIGN(const auto forecast,
-            ForecastMemory(plan, {.moment_bytes = MomentBytes(options.optimizer, layouts,
-                                                              plan.stages, /*least=*/1),
-                                  .scratch_bytes = ScratchBytes(options.optimizer, layouts)}));
+  RZ_ASSIGN(
+      const auto forecast,
+      ForecastMemory(plan, {.moment_bytes = MomentBytes(options.optimizer, layouts, plan.stages),
+                            .scratch_bytes = ScratchBytes(options.optimizer, layouts)}));
   for (int w = 0; w < options.workers; ++w) {
     SCOPED_TRACE(absl::StrCat("worker ", w));
     const MemoryBytes &wanted = forecast.workers[w], &found = run.memory[w];

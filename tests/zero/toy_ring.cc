@@ -321,7 +321,10 @@ Plan ToyPlan(const ToyOptions& options) {
     stage.has_backward = j >= options.frozen_prefix;
     if (!stage.has_backward) stage.backward_cost = 0;
     if (options.tied && j == 0) stage.last_use = StageId(options.stages - 1);
-    stage.streams = options.staged_pieces > 0 && j % 2 == 0 && stage.sum_bytes > 0;
+    if (options.staged_pieces > 0 && j % 2 == 0 && stage.sum_bytes > 0) {
+      stage.streamed_bytes =
+          StreamedBytes(layouts[j], StatePieces(options.optimizer, layouts[j], 1));
+    }
     plan.stages.push_back(stage);
   }
   if (options.staged_pieces == 0) return plan;

@@ -223,12 +223,11 @@ StateLayout StateLayout::Make(const OptimizerOptions& options, const StageLayout
 
 std::vector<int64_t> MomentBytes(const OptimizerOptions& options,
                                  const std::vector<StageLayout>& stages,
-                                 const std::vector<StagePlan>& plans, int64_t least) {
+                                 const std::vector<StagePlan>& plans) {
   std::vector<int64_t> bytes;
   for (size_t j = 0; j < stages.size(); ++j) {
     bytes.push_back(StateLayout::Make(options, stages[j]).moment_bytes);
-    if (plans.empty() || !plans[j].streams) continue;
-    bytes.back() -= StreamedBytes(stages[j], StatePieces(options, stages[j], least));
+    if (!plans.empty()) bytes.back() -= plans[j].streamed_bytes;
   }
   return bytes;
 }

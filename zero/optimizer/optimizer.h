@@ -61,7 +61,7 @@ struct StatePiece {
   // Of one state: whole pages, as direct I/O wants them.
   int64_t StateBytes() const { return (end - begin + 1023) / 1024 * 4096; }
 };
-// What is streamed of a stage (StagePlan::streams), in the order of updates: parameters of at least
+// What is streamed of a stage (StagePlan::streamed_bytes), in the order of updates: parameters of at least
 // `least` values whose update has one phase, and states that are 0 at first. Updates of several
 // phases read a state more than once.
 std::vector<StatePiece> StatePieces(const OptimizerOptions& options, const StageLayout& layout,
@@ -172,8 +172,7 @@ struct StateLayout {
 // stages; what they stream is not in memory. Empty: none streams.
 std::vector<int64_t> MomentBytes(const OptimizerOptions& options,
                                  const std::vector<StageLayout>& stages,
-                                 const std::vector<StagePlan>& plans = {},
-                                 int64_t least = kUpdateBlockValues);
+                                 const std::vector<StagePlan>& plans = {});
 
 // The working memory that updates of these stages need, by stage: an owner has one such block, for
 // the stage that needs most.

@@ -21,7 +21,7 @@ PlannedModel Streaming() {
   planned.layouts.push_back(StageLayout::Make({{.name = "w", .shape = {70'000}}}, {}));
   planned.plan.staging_bytes = 2 << 20;
   planned.plan.stages.push_back({.name = "w", .sum_bytes = planned.layouts[0].sum_bytes});
-  planned.plan.stages[0].streams = true;
+  planned.plan.stages[0].streamed_bytes = 2 * 70'016 * 4;
   return planned;
 }
 
@@ -42,7 +42,7 @@ TEST(OpenTier, HasRoomForAllThatStreams) {
 
 TEST(OpenTier, MakesNoFileWhereNothingStreams) {
   PlannedModel planned = Streaming();
-  planned.plan.stages[0].streams = false;
+  planned.plan.stages[0].streamed_bytes = 0;
   RZ_ASSIGN(const auto tier, OpenTier(In("/nowhere"), planned, WorkerId(0)));
   EXPECT_FALSE(tier.file.has_value());
 }

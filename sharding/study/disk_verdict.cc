@@ -1,0 +1,168 @@
+// A plan simulated with its disk and without, and again as it could be.
+#include "sharding/study/disk_verdict.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "sharding/study/cost_profile.h"
+#include "sharding/study/render.h"
+
+namespace ringzero {
+namespace {
+
+// In an iteration, one way, by worker.
+std::vector<int64_t> StreamedByWorker(const Plan& plan) {
+  std::vector<int64_t> bytes(static_cast<size_t>(plan.workers));
+  for (int w = 0; w < plan.workers; ++w) {
+    for (int j = 0; j < plan.stage_count(); ++j) {
+      if (plan.has_masters(WorkerId(w), StageId(j))) bytes[w] += plan.stages[j].streamed_bytes;
+    }
+  }
+  return bytes;
+}
+
+int64_t MostStreamed(const Plan& plan) { return std::ranges::max(StreamedByWorker(plan)); }
+
+// Of the host that streams most.
+int64_t MostWritten(const Plan& plan, const LinkTicks& links) {
+  const std::vector<int> hosts = links.HostsOf(plan.workers);
+  const std::vector<int64_t> streamed = StreamedByWorker(plan);
+  std::map<int, int64_t> bytes;
+  for (int w = 0; w < plan.workers; ++w) bytes[hosts[w]] += streamed[w];
+  int64_t most = 0;
+  for (const auto& [host, each] : bytes) most = std::max(most, each);
+  return most;
+}
+
+// What a verdict says of times and bytes.
+absl::StatusOr<DiskVerdict> TimeSteps(const Plan& plan, const SimulationOptions& speed) {
+  RZ_ASSIGN_OR_RETURN(const ShortRun run, ShortRun::Make(plan));
+  SimulationOptions in_memory = speed;
+  in_memory.disk = {};
+  RZ_ASSIGN_OR_RETURN(const StepForecast best, ForecastStep(run, in_memory));
+  RZ_ASSIGN_OR_RETURN(const StepForecast step, ForecastStep(run, speed));
+  const int64_t written = MostWritten(plan, speed.links);
+  return DiskVerdict{.needs = 2.0 * static_cast<double>(written) / best.seconds,
+                     .has = 1e9 * speed.disk.at_once / speed.disk.per_byte,
+                     .step_in_memory = best.seconds,
+                     .step = step.seconds,
+                     .written_bytes = written};
+}
+
+constexpr int64_t kLeastStaging = 16 << 20;
+
+// Changes that hide the disk, the cheapest of each kind.
+absl::StatusOr<std::vector<std::string>> FindWaysOut(const Plan& plan, const DiskVerdict& verdict,
+                                                     const SimulationOptions& speed) {
+  std::vector<std::string> ways;
+  const auto hides = [&](auto change) -> absl::StatusOr<bool> {
+    Plan changed = plan;
+    change(changed);
+    changed.window = 0;  // of its own
+    RZ_ASSIGN_OR_RETURN(changed.window, ChooseFreeWindow(changed));
+    RZ_ASSIGN_OR_RETURN(const DiskVerdict steps, TimeSteps(changed, speed));
+    return steps.hidden();
+  };
+  // As many micro-batches as the disk needs time for, or more: updates come together behind the
+  // last one, however many there are.
+  constexpr double kMostLaps = 256;
+  const double enough = std::ceil(plan.laps * verdict.step / verdict.step_in_memory);
+  for (double laps = std::max(enough, plan.laps + 1.0); laps <= kMostLaps; laps *= 1.5) {
+    const int whole = static_cast<int>(laps);
+    RZ_ASSIGN_OR_RETURN(const bool hidden, hides([&](Plan& other) { other.laps = whole; }));
+    if (!hidden) continue;
+    ways.push_back(absl::StrCat("gradient_accumulation_steps ", whole));
+    break;
+  }
+  if (plan.rule != Rule::kCdpV1) {
+    RZ_ASSIGN_OR_RETURN(const bool hidden, hides([](Plan& other) {
+                          other.rule = Rule::kCdpV1;
+                          other.strict = false;
+                        }));
+    if (hidden) ways.push_back("cyclic.rule cdp_v1");
+  }
+  for (int64_t staging = 2 * plan.staging_bytes; staging < MostStreamed(plan); staging *= 2) {
+    RZ_ASSIGN_OR_RETURN(const bool hidden,
+                        hides([&](Plan& other) { other.staging_bytes = staging; }));
+    if (!hidden) continue;
+    ways.push_back(absl::StrFormat("cyclic.offload.staging \"%s\" (%s more memory per worker)",
+                                   SizeText(static_cast<double>(staging)),
+                                   SizeText(static_cast<double>(staging - plan.staging_bytes))));
+    break;
+  }
+  constexpr int kParts = 10;
+  for (int part = kParts - 1; part > 0; --part) {
+    RZ_ASSIGN_OR_RETURN(const bool hidden, hides([&](Plan& other) {
+                          for (StagePlan& stage : other.stages) {
+                            stage.streamed_bytes = stage.streamed_bytes * part / kParts;
+                          }
+                        }));
+    if (!hidden) continue;
+    const int64_t kept = MostWritten(plan, speed.links) * (kParts - part) / kParts;
+    ways.push_back(absl::StrFormat("%d %% of these states in memory (%s more per host)",
+                                   100 * (kParts - part) / kParts,
+                                   SizeText(static_cast<double>(kept))));
+    break;
+  }
+  return ways;
+}
+
+}  // namespace
+
+absl::StatusOr<DiskVerdict> JudgeDisk(const Plan& plan, const SimulationOptions& speed) {
+  RZ_ASSIGN_OR_RETURN(DiskVerdict verdict, TimeSteps(plan, speed));
+  if (verdict.hidden()) return verdict;
+  RZ_ASSIGN_OR_RETURN(verdict.ways_out, FindWaysOut(plan, verdict, speed));
+  return verdict;
+}
+
+std::string DescribeDisk(const DiskVerdict& verdict, std::optional<double> endurance) {
+  const double written = static_cast<double>(verdict.written_bytes);
+  const double a_day = written / verdict.step * 24 * 60 * 60;
+  std::string text =
+      absl::StrFormat("disk        needs %.2f GB/s both ways, gives %.2f: ", 1e-9 * verdict.needs,
+                      1e-9 * verdict.has);
+  if (verdict.hidden()) {
+    absl::StrAppendFormat(&text, "hidden, %.2f to spare", 1e-9 * (verdict.has - verdict.needs));
+  } else {
+    absl::StrAppendFormat(&text, "not hidden: a step takes %.3g s instead of %.3g", verdict.step,
+                          verdict.step_in_memory);
+  }
+  absl::StrAppendFormat(&text, "; %.3g GB written per iteration, %.3g TB a day", 1e-9 * written,
+                        1e-12 * a_day);
+  if (endurance.has_value()) {
+    absl::StrAppendFormat(&text, ": the disk's %.4g TB last %.3g days", 1e-12 * *endurance,
+                          *endurance / a_day);
+  }
+  if (!verdict.hidden()) {
+    const std::string ways = absl::StrJoin(verdict.ways_out, ", or ");
+    absl::StrAppend(&text, "\n            what would hide it: ",
+                    ways.empty() ? "none of what was tried" : ways);
+  }
+  return text + "\n";
+}
+
+absl::StatusOr<int64_t> ChooseStaging(const Plan& plan) {
+  constexpr double kToSpare = 1.25;
+  const int64_t streamed = MostStreamed(plan);
+  const int64_t most = std::max(kLeastStaging, streamed / 2);
+  Plan tried = plan;
+  tried.staging_bytes = kLeastStaging;
+  RZ_ASSIGN_OR_RETURN(tried.window, ChooseWindow(plan));
+  RZ_ASSIGN_OR_RETURN(const StepForecast best, ForecastStep(tried, {}));
+  const double ticks = 1e9 * best.seconds;
+  const DiskTicks disk{.per_byte = ticks / kToSpare / (2.0 * static_cast<double>(streamed))};
+  while (2 * tried.staging_bytes <= most) {
+    RZ_ASSIGN_OR_RETURN(const StepForecast step, ForecastStep(tried, {.disk = disk}));
+    if (step.seconds <= 1.01 * best.seconds) break;
+    tried.staging_bytes *= 2;
+  }
+  return tried.staging_bytes;
+}
+
+}  // namespace ringzero

@@ -1,0 +1,51 @@
+// DiskVerdict: whether a run whose states stream (StagePlan::streamed_bytes) waits for its disk, said
+// before it runs.
+//
+//   RZ_ASSIGN_OR_RETURN(plan.staging_bytes, ChooseStaging(plan));
+//   speed.disk = {.per_byte = 1e9 / bytes_per_second};
+//   RZ_ASSIGN_OR_RETURN(const DiskVerdict verdict, JudgeDisk(plan, speed));
+//   verdict.hidden();  DescribeDisk(verdict);
+//
+// By simulation. Pure.
+#ifndef RINGZERO_SHARDING_STUDY_DISK_VERDICT_H_
+#define RINGZERO_SHARDING_STUDY_DISK_VERDICT_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "sharding/plan.h"
+#include "sharding/study/simulate.h"
+
+namespace ringzero {
+
+struct DiskVerdict {
+  double needs = 0;  // bytes per second, both ways: of a host, for steps as long as in memory
+  double has = 0;
+  double step_in_memory = 0;  // seconds
+  double step = 0;
+  int64_t written_bytes = 0;  // of the host that writes most, in an iteration
+  std::vector<std::string>
+      ways_out;  // each of which would hide it: "gradient_accumulation_steps 3"
+
+  // A hundredth of a step is less than a simulation can tell.
+  bool hidden() const { return step <= 1.01 * step_in_memory; }
+};
+
+// `speed`: nanoseconds, with its disk and, of links, the hosts. Errors of Simulate.
+absl::StatusOr<DiskVerdict> JudgeDisk(const Plan& plan, const SimulationOptions& speed);
+
+// A line or two. `endurance`: bytes that may be written to the disk in its life; absent: not said.
+std::string DescribeDisk(const DiskVerdict& verdict, std::optional<double> endurance);
+
+// The least memory through which states can come and go in time, at each worker, if its disk gives
+// 1.25 times what a step needs: 16 MiB, or twice as much, or four times; but at most half of what
+// the fullest worker streams. The plan's costs decide, so all workers choose the same. Errors of
+// Simulate and ChooseWindow.
+absl::StatusOr<int64_t> ChooseStaging(const Plan& plan);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_SHARDING_STUDY_DISK_VERDICT_H_

@@ -1,0 +1,136 @@
+// What a disk costs a run whose states stream, and what is said of it before the run.
+#include "sharding/study/disk_verdict.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "sharding/study/cost_profile.h"
+#include "tests/sharding/test_plans.h"
+#include "tests/support/status_matchers.h"
+
+namespace ringzero {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+constexpr int64_t kMiB = 1 << 20;
+constexpr int64_t kMillisecond = 1'000'000;
+
+// Each stage streams 64 MiB and takes 10 ms forward, 20 backward.
+Plan Streaming(Rule rule, int workers, int laps = 1, int stages_each = 2) {
+  Plan plan = MakeResolvedPlan(
+      {.workers = workers, .stages = stages_each * workers, .laps = laps, .rule = rule});
+  for (StagePlan& stage : plan.stages) {
+    stage.streamed_bytes = 64 * kMiB;
+    stage.forward_cost = 10 * kMillisecond;
+    stage.backward_cost = 20 * kMillisecond;
+  }
+  plan.staging_bytes = 16 * kMiB;
+  plan.hosts = {workers};
+  return plan;
+}
+
+// Of one disk for all workers, with so many bytes per second.
+SimulationOptions With(double bytes_per_second, int workers) {
+  SimulationOptions speed{.update_ticks = kMillisecond};
+  speed.links.hosts = {workers};
+  speed.disk.per_byte = 1e9 / bytes_per_second;
+  return speed;
+}
+
+TEST(DiskVerdict, ASlowDiskDecidesHowLongAStepTakes) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+    for (const int workers : {1, 2, 4}) {
+      const Plan plan = Streaming(rule, workers);
+      const double bytes = 2.0 * 64 * kMiB * plan.stage_count();
+      RZ_ASSIGN(const auto verdict, JudgeDisk(plan, With(50e6, workers)));
+      // In dp nothing is fetched while the last updates of an iteration are stored.
+      EXPECT_GE(verdict.step, 0.999 * bytes / 50e6) << ToString(rule) << " " << workers;
+      EXPECT_LE(verdict.step, 1.02 * bytes / 50e6) << ToString(rule) << " " << workers;
+      EXPECT_FALSE(verdict.hidden());
+      EXPECT_NEAR(verdict.has, 50e6, 1);
+      EXPECT_NEAR(verdict.needs, bytes / verdict.step_in_memory, 1);
+      EXPECT_EQ(verdict.written_bytes, 64 * kMiB * plan.stage_count());
+    }
+  }
+}
+
+// Where each has a disk of its own, more workers are not slower.
+TEST(DiskVerdict, WorkersShareTheDiskOfTheirHost) {
+  const Plan plan = Streaming(Rule::kCdpV1, 4);
+  SimulationOptions speed = With(50e6, 4);
+  RZ_ASSIGN(const auto together, JudgeDisk(plan, speed));
+  speed.links.hosts = {2, 2};
+  RZ_ASSIGN(const auto pairs, JudgeDisk(plan, speed));
+  EXPECT_NEAR(together.step / pairs.step, 2, 0.05);
+  EXPECT_EQ(together.written_bytes, 2 * pairs.written_bytes);
+  speed.links.hosts = {4};
+  speed.disk.at_once = 2;  // twice as fast as one worker can be
+  RZ_ASSIGN(const auto wide, JudgeDisk(plan, speed));
+  EXPECT_NEAR(wide.step, pairs.step, 0.05 * pairs.step);
+  EXPECT_NEAR(wide.has, 100e6, 1);
+}
+
+TEST(DiskVerdict, AFastDiskIsHiddenAndIsSaidToBe) {
+  const Plan plan = Streaming(Rule::kCdpV1, 4);
+  RZ_ASSIGN(const auto verdict, JudgeDisk(plan, With(100e9, 4)));
+  EXPECT_TRUE(verdict.hidden());
+  EXPECT_THAT(verdict.ways_out, testing::IsEmpty());
+  const std::string text = DescribeDisk(verdict, 600e12);
+  EXPECT_THAT(text, HasSubstr("gives 100.00: hidden, "));
+  EXPECT_THAT(text, HasSubstr("TB a day: the disk's 600 TB last "));
+}
+
+// Each way out, followed, hides the disk.
+TEST(DiskVerdict, WaysOutAreWaysOut) {
+  const Plan plan = Streaming(Rule::kCdpV1, 2);
+  RZ_ASSIGN(const DiskVerdict in_memory, JudgeDisk(plan, With(100e9, 2)));
+  const SimulationOptions speed = With(0.5 * in_memory.needs, 2);
+  RZ_ASSIGN(const DiskVerdict verdict, JudgeDisk(plan, speed));
+  ASSERT_FALSE(verdict.hidden());
+  EXPECT_THAT(verdict.ways_out, Contains(StartsWith("gradient_accumulation_steps ")));
+  const std::string text = DescribeDisk(verdict, std::nullopt);
+  EXPECT_THAT(text, HasSubstr("not hidden: a step takes "));
+  EXPECT_THAT(text, HasSubstr("what would hide it: gradient_accumulation_steps "));
+  int laps = 0;
+  ASSERT_EQ(std::sscanf(verdict.ways_out[0].c_str(), "gradient_accumulation_steps %d", &laps), 1);
+  EXPECT_GE(laps, 2);
+  RZ_ASSIGN(const DiskVerdict followed, JudgeDisk(Streaming(Rule::kCdpV1, 2, laps), speed));
+  EXPECT_TRUE(followed.hidden()) << followed.step << " " << followed.step_in_memory;
+}
+
+// With a disk of 1.25 times what is needed.
+TEST(ChooseStaging, IsTheLeastThatHides) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+    for (const int stages_each : {1, 2, 4}) {
+      Plan plan = Streaming(rule, 4, /*laps=*/1, stages_each);
+      const int64_t streamed = 64 * kMiB * stages_each;
+      RZ_ASSIGN(const StepForecast free, ForecastStep(plan, {}));
+      SimulationOptions speed;
+      speed.disk.per_byte = 1e9 * free.seconds / 1.25 / (2.0 * static_cast<double>(streamed));
+      const auto step = [&](int64_t staging) {
+        plan.staging_bytes = staging;
+        return ForecastStep(plan, speed)->seconds / free.seconds;
+      };
+      RZ_ASSIGN(const int64_t chosen, ChooseStaging(plan));
+      EXPECT_TRUE(step(chosen) <= 1.01 || chosen == streamed / 2) << ToString(rule) << stages_each;
+      if (chosen > 16 * kMiB) {
+        EXPECT_GT(step(chosen / 2), 1.01) << ToString(rule) << stages_each;
+      }
+    }
+  }
+}
+
+TEST(ChooseStaging, IsAtMostHalfOfWhatStreams) {
+  Plan plan = Streaming(Rule::kDp, 4);
+  RZ_ASSIGN(const int64_t staging, ChooseStaging(plan));
+  EXPECT_EQ(staging, 64 * kMiB) << "in dp all updates come at once";
+  for (StagePlan& stage : plan.stages) stage.streamed_bytes = kMiB;
+  RZ_ASSIGN(const int64_t least, ChooseStaging(plan));
+  EXPECT_EQ(least, 16 * kMiB);
+}
+
+}  // namespace
+}  // namespace ringzero
