@@ -28,6 +28,9 @@
 
 namespace ringzero {
 
+// Of direct I/O: memory, offsets and sizes are multiples.
+inline constexpr int64_t kDirectAlignment = 4096;
+
 struct IoRequest {
   enum class Kind { kRead, kWrite, kSync } kind = Kind::kRead;
   int file = -1;       // an open descriptor; of an engine in memory any number

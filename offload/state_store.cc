@@ -14,7 +14,6 @@
 namespace ringzero {
 namespace {
 
-constexpr int64_t kSlotAlignment = 4096;  // of direct I/O
 constexpr int kExtentBits = 2, kPieceBits = 30;
 constexpr std::chrono::seconds kLastWait(5);  // for a disk, when the run is over
 
@@ -23,7 +22,7 @@ int64_t LargestPiece(const std::vector<StoreGroup>& groups) {
   for (const StoreGroup& group : groups) {
     for (const StorePiece& piece : group.pieces) most = std::max(most, piece.bytes());
   }
-  return (most + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
+  return (most + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment;
 }
 
 }  // namespace
@@ -38,7 +37,7 @@ StateStore::StateStore(StateStoreOptions options)
     : options_(std::move(options)), slot_bytes_(LargestPiece(options_.groups)) {
   void* begin = options_.ring.data();
   size_t bytes = options_.ring.size();
-  const bool fits = std::align(kSlotAlignment, slot_bytes_, begin, bytes) != nullptr;
+  const bool fits = std::align(kDirectAlignment, slot_bytes_, begin, bytes) != nullptr;
   options_.ring = {static_cast<std::byte*>(begin), fits ? bytes : 0};
   for (const StoreGroup& group : options_.groups) {
     groups_.emplace_back().pieces.resize(group.pieces.size());
@@ -167,8 +166,7 @@ absl::Status StateStore::Turn(std::unique_lock<std::mutex>& lock) {
   }
   absl::Status status = options_.engine->Submit(requests);
   if (status.ok() && ended.empty() && options_.engine->under_way() > 0) {
-    const auto deadline = std::chrono::steady_clock::now() + options_.wait_timeout;
-    const absl::StatusOr<std::vector<IoResult>> results = options_.engine->Wait(deadline);
+    const absl::StatusOr<std::vector<IoResult>> results = WaitForDisk();
     status = Annotate(results.status(), options_.file_name);
     for (size_t i = 0; status.ok() && i < results->size(); ++i) {
       const absl::StatusOr<bool> last = End((*results)[i]);
@@ -179,6 +177,20 @@ absl::Status StateStore::Turn(std::unique_lock<std::mutex>& lock) {
   lock.lock();
   for (const Place& place : ended) Finish(place);
   return status;
+}
+
+// Looks now and then whether the run has ended, which waits no longer for this disk.
+absl::StatusOr<std::vector<IoResult>> StateStore::WaitForDisk() {
+  constexpr std::chrono::milliseconds kLook(200);
+  const auto deadline = std::chrono::steady_clock::now() + options_.wait_timeout;
+  while (true) {
+    const auto look = std::min(deadline, std::chrono::steady_clock::now() + kLook);
+    absl::StatusOr<std::vector<IoResult>> results = options_.engine->Wait(look);
+    const bool late = std::chrono::steady_clock::now() >= deadline;
+    if (late || !absl::IsDeadlineExceeded(results.status())) return results;
+    const std::lock_guard lock(mutex_);
+    if (stop_) return std::vector<IoResult>();
+  }
 }
 
 bool StateStore::Begin(const Place& place, bool writes, std::vector<IoRequest>& requests) {

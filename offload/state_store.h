@@ -110,6 +110,8 @@ class StateStore {
   explicit StateStore(StateStoreOptions options);
   void Run();
   absl::Status Turn(std::unique_lock<std::mutex>& lock);
+  // Without the lock: what the engine has done; nothing, if the store is to stop.
+  absl::StatusOr<std::vector<IoResult>> WaitForDisk();
   // Without the lock: begins to read or write a piece. True: nothing need be read.
   bool Begin(const Place& place, bool writes, std::vector<IoRequest>& requests);
   // Of an extent. True: it was the piece's last.

@@ -9,6 +9,7 @@
 #ifndef RINGZERO_SHARDING_PLAN_H_
 #define RINGZERO_SHARDING_PLAN_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -198,6 +199,9 @@ struct Plan {
   // The loss scale of iteration t follows from the overflows of iterations up to t - scale_lag(t):
   // those that all workers can know before its first micro-batch begins (docs/precision.md).
   int scale_lag(Iteration t) const { return rule_at(t) == Rule::kDp ? 1 : 2; }
+  bool any_streams() const {
+    return std::ranges::any_of(stages, [](const StagePlan& each) { return each.streams(); });
+  }
   // ceil(S / N): the paper's k, stages per worker.
   int stages_per_worker() const { return (stage_count() + workers - 1) / workers; }
 };

@@ -1,12 +1,14 @@
 // Cuts described layers into stages.
 #include "zero/model_plan.h"
 
+#include <map>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "sharding/rules/partition.h"
+#include "sharding/study/disk_verdict.h"
 #include "sharding/study/simulate.h"
 
 namespace ringzero {
@@ -126,27 +128,42 @@ absl::StatusOr<PlanProof> Prove(const Plan& plan, const PlanRequest& request) {
   return ProvePlan(resolved);
 }
 
-// Stages from the first on, until they have the share of what can be streamed.
-void ChooseStreams(const PlanRequest& request, PlannedModel& planned) {
-  if (request.streamed_share <= 0) return;
+// By hand; or each owner's last stages, until they have the share of what it can stream. An owner
+// updates its last stage first, and has all of a step to fetch its states: it may wait longest.
+absl::Status ChooseStreams(const PlanRequest& request, PlannedModel& planned) {
+  if (request.streamed_share <= 0) return absl::OkStatus();
   Plan& plan = planned.plan;
   std::vector<int64_t> bytes;
-  int64_t all = 0, streamed = 0;
-  for (const StageLayout& layout : planned.layouts) {
+  std::map<WorkerId, int64_t> all, streamed;
+  for (int j = 0; j < plan.stage_count(); ++j) {
+    const StageLayout& layout = planned.layouts[j];
     bytes.push_back(StreamedBytes(layout, StatePieces(request.optimizer, layout)));
-    all += bytes.back();
+    all[plan.stages[j].owner] += bytes[j];
   }
-  if (all == 0) {
+  for (int j = plan.stage_count(); j-- > 0 && request.streamed_stages.empty();) {
+    const WorkerId owner = plan.stages[j].owner;
+    const double wanted = request.streamed_share * static_cast<double>(all[owner]);
+    if (static_cast<double>(streamed[owner]) >= wanted) continue;
+    plan.stages[j].streamed_bytes = bytes[j];
+    streamed[owner] += bytes[j];
+  }
+  for (const int j : request.streamed_stages) {
+    if (j >= plan.stage_count()) {
+      return InvalidArgument("cyclic.offload.stages: wanted stages from 0 to ",
+                             plan.stage_count() - 1, ", found ", j);
+    }
+    plan.stages[j].streamed_bytes = bytes[j];
+  }
+  if (!plan.any_streams()) {
     planned.warnings.push_back(
         "no optimizer state goes to NVMe: only large parameters have it there, of optimizers that "
         "update in one pass (not Muon, not LAMB)");
+    return absl::OkStatus();
   }
-  const double wanted = request.streamed_share * static_cast<double>(all);
-  for (int j = 0; j < plan.stage_count() && static_cast<double>(streamed) < wanted; ++j) {
-    plan.stages[j].streams = bytes[j] > 0;
-    streamed += bytes[j];
-  }
-  if (streamed > 0) plan.staging_bytes = request.staging_bytes;
+  plan.staging_bytes = request.staging_bytes;
+  if (plan.staging_bytes > 0) return absl::OkStatus();
+  RZ_ASSIGN_OR_RETURN(plan.staging_bytes, ChooseStaging(plan));
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -189,7 +206,7 @@ absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const Plan
   }
   ExtendBackward(plan.stages);
   AssignOwners(plan);
-  ChooseStreams(request, planned);
+  RZ_RETURN_IF_ERROR(ChooseStreams(request, planned));
   RZ_RETURN_IF_ERROR(CheckPlan(plan));
   RZ_ASSIGN_OR_RETURN(planned.proof, Prove(plan, request));
   plan.window = planned.proof.window();

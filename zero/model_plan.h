@@ -74,9 +74,11 @@ struct PlanRequest {
   int first_iteration = 0;  // as in Plan, as the next two
   CheckpointPlan checkpoint;
   bool requests = false;
-  double streamed_share = 0;  // of the bytes of optimizer states: at least so much streams
-  int64_t staging_bytes = 0;
-  std::optional<PlanProof> proof;  // of an equal plan, which then need not be verified again
+  // Of the bytes of each owner's optimizer states: at least so much streams, whole stages.
+  double streamed_share = 0;
+  std::vector<int> streamed_stages;  // by hand, in place of a share above 0; empty: by share
+  int64_t staging_bytes = 0;         // 0: chosen (sharding/study/disk_verdict.h)
+  std::optional<PlanProof> proof;    // of an equal plan, which then need not be verified again
   OptimizerOptions optimizer;  // for the size of its states: what is collected, what a step takes
   Precision precision;         // parameters travel in the type that computes
   // Chooses the rule, in place of `rule`; all else is as the cyclic rules want it.

@@ -19,9 +19,10 @@ namespace ringzero {
 namespace {
 
 constexpr int64_t kHalf = TensorFileWriter::kStagingBytes / 2;  // and what one checksum is of
-constexpr int64_t kDirect = 4096;  // direct I/O: memory, offsets and sizes are multiples
 
-int64_t RoundUp(int64_t bytes) { return (bytes + kDirect - 1) / kDirect * kDirect; }
+int64_t RoundUp(int64_t bytes) {
+  return (bytes + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment;
+}
 
 std::string Hex(uint64_t value) { return absl::StrFormat("%016x", value); }
 
@@ -215,7 +216,7 @@ absl::StatusOr<std::string> TensorFileWriter::Write(const std::string& path,
     return absl::ErrnoToStatus(errno, absl::StrCat(path, ": ", what));
   };
   const auto head_with = [&](const std::string& checksum) {
-    return SafetensorsHead(specs, {{"format", "pt"}, {"checksum", checksum}}, kDirect);
+    return SafetensorsHead(specs, {{"format", "pt"}, {"checksum", checksum}}, kDirectAlignment);
   };
   RZ_ASSIGN_OR_RETURN(std::string head, head_with(Hex(0)));
   const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;

@@ -31,6 +31,7 @@
 #include "sharding/study/cost_profile.h"
 #include "sharding/study/render.h"
 #include "sharding/study/simulate.h"
+#include "zero/config/tier.h"
 #include "zero/optimizer/optimizer.h"
 #include "zero/transport_needs.h"
 
@@ -523,11 +524,10 @@ absl::StatusOr<std::string> DescribeLargerWindow(const RunInput& input, const Sh
       SizeText(static_cast<double>(most)));
 }
 
-// How long an iteration of the plan will take here, and why: from a measured profile, or from FLOPs
-// and bytes. Cores are shared. Uses torch. InvalidArgument if the profile is of another run.
-absl::StatusOr<PlanTimes> PredictTimes(const RunInput& input, const PlannedRun& run,
-                                       const ShortRun& short_run,
-                                       const std::optional<SavedProfile>& profile) {
+// Where the times come from. Cores are shared. Uses torch. InvalidArgument if the profile is of
+// another run.
+absl::StatusOr<PlanTimes> FindSpeed(const RunInput& input, const PlannedRun& run,
+                                    const std::optional<SavedProfile>& profile) {
   const Plan& plan = run.planned.plan;
   PlanTimes times;
   if (profile.has_value()) {
@@ -545,19 +545,47 @@ absl::StatusOr<PlanTimes> PredictTimes(const RunInput& input, const PlannedRun& 
         "small ones are slower, and messages within a host are free: --profile FILE measures",
         1e-9 * machine.flops_per_second, 1e-9 * machine.bytes_per_second);
   }
-  const double cores = UsableCores();
   ShareCores(CoresOfJob(input.hosts, plan.workers) / input.config.cyclic.threads, times.speed);
   times.speed.links = LinkOf(input.config.cyclic);
   times.speed.links.hosts = CountByHost(input.hosts, plan.workers);
+  return times;
+}
+
+// `speed` gets the disk.
+absl::StatusOr<RunDisk> JudgeDiskOf(const RunInput& input, const PlannedRun& run,
+                                    SimulationOptions& speed) {
+  const int workers = std::ranges::max(speed.links.hosts);
+  RZ_ASSIGN_OR_RETURN(speed.disk, ProbeTier(input.config, run.planned, workers));
+  RunDisk disk;
+  RZ_ASSIGN_OR_RETURN(disk.verdict, JudgeDisk(run.planned.plan, speed));
+  std::optional<double> endurance = input.config.offload.endurance;
+  if (endurance.has_value()) *endurance *= 1e12;
+  disk.text = DescribeDisk(disk.verdict, endurance);
+  return disk;
+}
+
+// How long an iteration of the plan will take here, and why. The errors of FindSpeed. A disk that
+// cannot be probed here is said, and is no error: the run may be for another machine.
+absl::StatusOr<PlanTimes> PredictTimes(const RunInput& input, const PlannedRun& run,
+                                       const ShortRun& short_run,
+                                       const std::optional<SavedProfile>& profile) {
+  const Plan& plan = run.planned.plan;
+  RZ_ASSIGN_OR_RETURN(PlanTimes times, FindSpeed(input, run, profile));
   const size_t hosts = times.speed.links.hosts.size();
   RZ_ASSIGN_OR_RETURN(const StepForecast step, ForecastStep(short_run, times.speed));
   RZ_ASSIGN_OR_RETURN(const std::string window, DescribeLargerWindow(input, short_run, plan));
   times.text = absl::StrCat(
-      "\ntimes       from ", times.text, "; ", CoresText(cores),
+      "\ntimes       from ", times.text, "; ", CoresText(UsableCores()),
       hosts == 1
           ? ""
           : absl::StrCat(" of each of ", hosts, " hosts like this one, ", times.speed.links.text),
       "\n", DescribeStep(step), window);
+  if (!plan.any_streams()) return times;
+  const absl::StatusOr<RunDisk> disk = JudgeDiskOf(input, run, times.speed);
+  absl::StrAppend(&times.text,
+                  disk.ok()
+                      ? disk->text
+                      : absl::StrCat("disk        not probed: ", disk.status().message(), "\n"));
   return times;
 }
 
@@ -667,6 +695,18 @@ absl::Status CheckPlanFiles(const CommandLine& line, const Config& config) {
 }
 
 }  // namespace
+
+absl::StatusOr<RunDisk> JudgeRunDisk(const RunInput& input, const PlannedRun& run) {
+  std::optional<SavedProfile> profile;
+  if (!input.config.cyclic.profile.empty()) {
+    RZ_ASSIGN_OR_RETURN(profile, ReadProfile(input.config.cyclic.profile));
+  }
+  RZ_ASSIGN_OR_RETURN(PlanTimes times, FindSpeed(input, run, profile));
+  RZ_ASSIGN_OR_RETURN(RunDisk disk, JudgeDiskOf(input, run, times.speed));
+  if (disk.verdict.hidden() || !input.config.offload.require_hidden) return disk;
+  return input.config.Error("cyclic.offload.require_hidden", "a step would wait for the disk:\n",
+                            disk.text);
+}
 
 absl::Status RunPlan(const CommandLine& line) {
   if (line.freeze && line.profile.empty()) {

@@ -27,6 +27,7 @@
 #include "sharding/memory/block_table.h"
 #include "sharding/memory/fit_certificate.h"
 #include "sharding/plan.h"
+#include "sharding/study/disk_verdict.h"
 #include "zero/config/config.h"
 #include "zero/model_plan.h"
 
@@ -83,6 +84,16 @@ absl::StatusOr<RunFit> CertifyRun(const RunInput& input, const PlannedRun& run, 
 
 // What state.json says of a run, but for what each version has of its own.
 CheckpointState StateOf(const RunInput& input, const PlannedRun& run);
+
+// Before a run whose states stream: whether it waits for its disk, by a probe of the disk and a
+// simulation with the frozen profile or, without one, with speeds measured now. Uses torch.
+// InvalidArgument: it would wait, and cyclic.offload.require_hidden refuses that; and the errors of
+// ProbeTier.
+struct RunDisk {
+  DiskVerdict verdict;
+  std::string text;  // DescribeDisk
+};
+absl::StatusOr<RunDisk> JudgeRunDisk(const RunInput& input, const PlannedRun& run);
 
 // What must be equal in all workers' data, wherever each worker finds its data: lines.
 std::string DataLines(const Dataset& data);

@@ -161,6 +161,7 @@ void AddUse(const SummaryInfo& info, const std::vector<WorkerReport>& reports, O
   json["memory"] = {{"forecast", with_total(first.forecast)},
                     {"allocated", with_total(Sum(reports, &WorkerReport::memory))}};
   if (!info.certificate.is_null()) json["memory"]["certificate"] = info.certificate;
+  if (!info.disk.is_null()) json["disk"] = info.disk;
   if (info.config.cyclic.track_activations) json["activations"] = Activations(reports);
 }
 

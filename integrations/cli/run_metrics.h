@@ -151,6 +151,7 @@ struct SummaryInfo {
   const NotWritten& not_written;
   double seconds = 0;       // of the run, start-up included
   OrderedJson certificate;  // bytes by place and category, or null
+  OrderedJson disk;         // what was predicted of a run whose states stream, or null
   OrderedJson provenance;
   OrderedJson again;  // Comparison::json, or null
 };

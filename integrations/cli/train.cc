@@ -55,6 +55,7 @@ struct TrainRun {
   FlightDesk desk;
   ProgressScreen screen;
   OrderedJson certificate;  // RunFitJson, once it is known
+  OrderedJson disk;         // RunDiskJson, likewise; null: no states stream
   std::string rule_text;    // DescribeRule, likewise
   OrderedJson provenance;   // without places, until the end
   double worker_flops = 0;  // per second, of a worker with cores of its own; 0: not known yet
@@ -134,6 +135,13 @@ OrderedJson RunFitJson(const RunFit& fit) {
   return json;
 }
 
+// For the summary. Bytes per second, and seconds.
+OrderedJson RunDiskJson(const DiskVerdict& verdict) {
+  return {{"needs", verdict.needs},     {"has", verdict.has},
+          {"step", verdict.step},       {"step_in_memory", verdict.step_in_memory},
+          {"hidden", verdict.hidden()}, {"written_bytes", verdict.written_bytes}};
+}
+
 // Plans, checks what can be checked with the plan, and says what is going to run.
 absl::StatusOr<PlannedRun> PlanAndCheck(TrainRun& run, const PlanFunction& plan_model,
                                         const Note& note) {
@@ -168,6 +176,11 @@ absl::StatusOr<PlannedRun> PlanAndCheck(TrainRun& run, const PlanFunction& plan_
   if (!run.speaks()) return planned;
   const std::string slow = DescribeSlowType(run.config());
   if (!slow.empty()) note(slow);
+  if (planned.planned.plan.any_streams()) {
+    RZ_ASSIGN_OR_RETURN(const RunDisk disk, JudgeRunDisk(run.input, planned));
+    note(disk.text.substr(0, disk.text.size() - 1));
+    run.disk = RunDiskJson(disk.verdict);
+  }
   run.worker_flops = MeasureFlops(run.config().precision.compute);
   return planned;
 }
@@ -183,6 +196,7 @@ absl::Status CheckPlanInChild(TrainRun& run) {
     RZ_ASSIGN_OR_RETURN(const PlannedRun planned, PlanAndCheck(run, PlanModel, note));
     return OrderedJson({{"flops", run.worker_flops},
                         {"certificate", run.certificate},
+                        {"disk", run.disk},
                         {"rule", ToString(planned.planned.plan.rule)},
                         {"rule_text", run.rule_text},
                         {"proof", planned.planned.proof.Write()}})
@@ -195,6 +209,7 @@ absl::Status CheckPlanInChild(TrainRun& run) {
   const OrderedJson found = OrderedJson::parse(results[0]);
   run.worker_flops = found["flops"];
   run.certificate = found["certificate"];
+  run.disk = found["disk"];
   run.rule_text = found["rule_text"];
   RZ_ASSIGN_OR_RETURN(run.input.chosen, ParseRule(found["rule"]));
   RZ_ASSIGN_OR_RETURN(run.input.proof, PlanProof::Parse(found["proof"]));
@@ -463,6 +478,7 @@ absl::Status TellResults(TrainRun& run, const std::vector<std::string>& results,
        .not_written = run.not_written,
        .seconds = seconds,
        .certificate = run.certificate,
+       .disk = run.disk,
        .provenance = run.provenance,
        .again = comparison.json},
       reports);

@@ -128,7 +128,8 @@ std::string DescribeDisk(const DiskVerdict& verdict, std::optional<double> endur
       absl::StrFormat("disk        needs %.2f GB/s both ways, gives %.2f: ", 1e-9 * verdict.needs,
                       1e-9 * verdict.has);
   if (verdict.hidden()) {
-    absl::StrAppendFormat(&text, "hidden, %.2f to spare", 1e-9 * (verdict.has - verdict.needs));
+    absl::StrAppendFormat(&text, "hidden, %.2f to spare",
+                          1e-9 * std::max(0.0, verdict.has - verdict.needs));
   } else {
     absl::StrAppendFormat(&text, "not hidden: a step takes %.3g s instead of %.3g", verdict.step,
                           verdict.step_in_memory);
@@ -136,7 +137,7 @@ std::string DescribeDisk(const DiskVerdict& verdict, std::optional<double> endur
   absl::StrAppendFormat(&text, "; %.3g GB written per iteration, %.3g TB a day", 1e-9 * written,
                         1e-12 * a_day);
   if (endurance.has_value()) {
-    absl::StrAppendFormat(&text, ": the disk's %.4g TB last %.3g days", 1e-12 * *endurance,
+    absl::StrAppendFormat(&text, ": the disk's %.4g TB last %.4g days", 1e-12 * *endurance,
                           *endurance / a_day);
   }
   if (!verdict.hidden()) {
@@ -153,7 +154,7 @@ absl::StatusOr<int64_t> ChooseStaging(const Plan& plan) {
   const int64_t most = std::max(kLeastStaging, streamed / 2);
   Plan tried = plan;
   tried.staging_bytes = kLeastStaging;
-  RZ_ASSIGN_OR_RETURN(tried.window, ChooseWindow(plan));
+  RZ_ASSIGN_OR_RETURN(tried.window, ChooseWindow(tried));
   RZ_ASSIGN_OR_RETURN(const StepForecast best, ForecastStep(tried, {}));
   const double ticks = 1e9 * best.seconds;
   const DiskTicks disk{.per_byte = ticks / kToSpare / (2.0 * static_cast<double>(streamed))};

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Optimizer states on NVMe as a user sees them: the same bits, less memory, and nothing left in the folder."""
+import json
 import os
+import re
 import unittest
 
 from ringzero import TestCase, inject
@@ -50,6 +52,33 @@ class Offload(TestCase):
                    for text in (inside, outside)]
         staging = 16 << 20  # of the one worker that has it
         self.assertEqual(moments[0] - moments[1], 2 * state - staging)
+
+    def test_the_plan_and_the_run_say_whether_the_disk_is_fast_enough(self):
+        slow = {"cyclic.offload.bandwidth": 0.01, "cyclic.offload.endurance": 600}
+        said = re.compile(r"needs \S+ GB/s both ways, gives 0.02: not hidden: a step takes (\S+) s instead of \S+; "
+                          r"\S+ GB written per iteration, \S+ TB a day: the disk's 600 TB last \S+ days")
+        config = self.streams(**slow)
+        self.assertRegex(self.runs("plan", config).stdout, said)
+        done = self.runs("train", config, "--summary", self.path("summary.json"))
+        step = float(said.search(done.stdout + done.stderr)[1])
+        # 10 MB/s of each worker's disk; the one that has the large matrix moves it both ways.
+        bytes_moved = 2 * 2 * 4 * 400 * 400  # two moments, there and back
+        self.assertGreater(step, 0.9 * bytes_moved / 1e7)
+        with open(self.path("summary.json"), encoding="utf-8") as file:
+            disk = json.load(file)["disk"]
+        self.assertIs(disk["hidden"], False)
+        self.assertAlmostEqual(disk["step"], step, delta=0.01 * step)
+        refused = self.run_program("train", self.streams(**slow, **{"cyclic.offload.require_hidden": True}))
+        self.fails(refused, 2, "cyclic.offload.require_hidden: a step would wait for the disk")
+        self.assertEqual(os.listdir(self.tier), [])
+
+    def test_stages_go_by_hand_too(self):
+        wanted = self.bits(self.config("inside.json", **WIDE))
+        self.assertEqual(self.bits(self.streams(**{"cyclic.offload.stages": [1]})), wanted)
+        plans = [self.runs("plan", self.streams(**{"cyclic.offload.stages": [stage]})).stdout for stage in (0, 1)]
+        self.assertEqual(sorted("\ntier " in plan for plan in plans), [False, True])  # one has the large matrix
+        refused = self.run_program("plan", self.streams(**{"cyclic.offload.stages": [2]}))
+        self.fails(refused, 2, "cyclic.offload.stages: wanted stages from 0 to 1, found 2")
 
     def test_what_cannot_be_is_refused_by_name(self):
         for changes, wanted in (

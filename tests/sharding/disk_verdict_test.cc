@@ -125,6 +125,7 @@ TEST(ChooseStaging, IsTheLeastThatHides) {
 
 TEST(ChooseStaging, IsAtMostHalfOfWhatStreams) {
   Plan plan = Streaming(Rule::kDp, 4);
+  plan.staging_bytes = 0;  // not chosen yet
   RZ_ASSIGN(const int64_t staging, ChooseStaging(plan));
   EXPECT_EQ(staging, 64 * kMiB) << "in dp all updates come at once";
   for (StagePlan& stage : plan.stages) stage.streamed_bytes = kMiB;

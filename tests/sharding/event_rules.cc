@@ -25,7 +25,7 @@ absl::Status Wrong(int worker, const Event& event, const std::string& what) {
       absl::StrCat("worker ", worker, ", \"", ToString(event), "\": ", what));
 }
 
-// A track does one thing at a time, but for sums and updates.
+// A track does one thing at a time, but for sums, updates, and states that come and go in pieces.
 absl::Status CheckTracks(int w, const std::vector<Event>& events) {
   std::array<std::vector<Event>, kTrackCount> open;
   int64_t time = 0;
@@ -43,7 +43,7 @@ absl::Status CheckTracks(int w, const std::vector<Event>& events) {
       now.erase(begun);
       continue;
     }
-    const bool several = track == Track::kSums || track == Track::kUpdates;
+    const bool several = track == Track::kSums || track == Track::kUpdates || track == Track::kDisk;
     if (!several && !now.empty()) return Wrong(w, event, "within " + ToString(now[0]));
     now.push_back(event);
   }

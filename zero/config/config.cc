@@ -531,7 +531,8 @@ std::vector<absl::Status> FillOurs(Config& config) {
   io.block_bytes = std::min<int64_t>(io.block_bytes, 1 << 30);
   io.threads = std::min(io.threads, 64);
   Fill(keys, "cyclic.offload", Row("staging", &config.offload.staging_bytes),
-       Row("bandwidth", &config.offload.bandwidth));
+       Row("stages", &config.offload.stages), Row("require_hidden", &config.offload.require_hidden),
+       Row("endurance", &config.offload.endurance), Row("bandwidth", &config.offload.bandwidth));
   FillMonitor(keys, "tensorboard", config.tensorboard);
   FillMonitor(keys, "csv_monitor", config.csv_monitor);
   check(FillClipping(keys, config.optimizer.max_norm, SkipsOverflows(keys), config.cyclic));
@@ -794,6 +795,7 @@ PlanRequest PlanRequestOf(const Config& config, const RunLength& length) {
           .checkpoint = checkpoint,
           .requests = checkpoint.on_request,
           .streamed_share = config.offload.streams() && cyclic.exchange ? config.offload.ratio : 0,
+          .streamed_stages = config.offload.stages,
           .staging_bytes = config.offload.staging_bytes,
           .optimizer = config.optimizer,
           .precision = config.precision,

@@ -154,8 +154,11 @@ struct CyclicConfig {
 struct OffloadConfig {
   enum class Device { kNone, kCpu, kNvme } device = Device::kNone;
   std::string nvme_path;
-  double ratio = 1;  // share of the states' bytes
-  int64_t staging_bytes = 16 << 20;
+  double ratio = 1;           // share of the states' bytes
+  int64_t staging_bytes = 0;  // 0: chosen
+  std::vector<int> stages;    // empty: by ratio
+  bool require_hidden = false;
+  std::optional<double> endurance;  // TB
   IoEngineOptions io;
   std::optional<double> bandwidth;  // GB/s of each worker's disk, for measuring
   bool streams() const { return device == Device::kNvme; }

@@ -1,10 +1,12 @@
 // A file in nvme_path, and the engine that reads and writes it.
 #include "zero/config/tier.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "offload/disk_probe.h"
 
 namespace ringzero {
 
@@ -32,6 +34,31 @@ absl::StatusOr<OpenedTier> OpenTier(const Config& config, const PlannedModel& pl
                   .mapped = file->mapped()};
   tier.file.emplace(*std::move(file));
   return tier;
+}
+
+absl::StatusOr<DiskTicks> ProbeTier(const Config& config, const PlannedModel& planned,
+                                    int workers) {
+  const OffloadConfig& offload = config.offload;
+  DiskProbeOptions probe;
+  int64_t bytes = 0;
+  for (const StagePlan& stage : planned.plan.stages) bytes += stage.streamed_bytes;
+  const int64_t blocks = std::max<int64_t>(2, bytes / probe.block_bytes);
+  probe.file_bytes = std::min(probe.file_bytes, blocks * probe.block_bytes);
+  absl::StatusOr<TierFile> file = TierFile::Create(offload.nvme_path, probe.file_bytes);
+  if (!file.ok()) return config.Error(kNvmePathKey, file.status().message());
+  // As much at once as all workers have.
+  IoEngineOptions options = offload.io;
+  options.depth = std::min(options.depth * workers, 4096);
+  options.threads *= workers;
+  probe.under_way *= workers;
+  RZ_ASSIGN_OR_RETURN(ChosenIoEngine io, MakeIoEngine(options));
+  const double one = 1e9 * offload.bandwidth.value_or(0);
+  if (one > 0) io.engine = MakeThrottled(std::move(io.engine), one * workers);
+  const absl::StatusOr<double> rate = ProbeDisk(std::move(io.engine), file->descriptor(), probe);
+  if (!rate.ok())
+    return config.Error(kNvmePathKey, offload.nvme_path, ": ", rate.status().message());
+  const double alone = one > 0 ? std::min(one, *rate) : *rate;
+  return DiskTicks{.per_byte = 1e9 / alone, .at_once = *rate / alone};
 }
 
 }  // namespace ringzero

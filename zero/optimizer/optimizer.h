@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "offload/io_engine.h"
 #include "sharding/plan.h"
 #include "zero/layout.h"
 #include "zero/optimizer/optimizer_options.h"
@@ -59,7 +60,10 @@ struct StatePiece {
   int64_t end = 0;
   int states = 1;
   // Of one state: whole pages, as direct I/O wants them.
-  int64_t StateBytes() const { return (end - begin + 1023) / 1024 * 4096; }
+  int64_t StateBytes() const {
+    constexpr int64_t kInPage = kDirectAlignment / static_cast<int64_t>(sizeof(float));
+    return (end - begin + kInPage - 1) / kInPage * kDirectAlignment;
+  }
 };
 // What is streamed of a stage (StagePlan::streamed_bytes), in the order of updates: parameters of at least
 // `least` values whose update has one phase, and states that are 0 at first. Updates of several

@@ -1,0 +1,46 @@
+// A probe finds the rate of a disk whose rate is known.
+#include "offload/disk_probe.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "offload/tier_file.h"
+#include "tests/support/status_matchers.h"
+
+namespace ringzero {
+namespace {
+
+using std::chrono::milliseconds;
+
+TEST(ProbeDisk, FindsTheRateOfASlowedDisk) {
+  for (const double rate : {20e6, 80e6}) {
+    RZ_ASSIGN(
+        const double found,
+        ProbeDisk(MakeThrottled(MakeMemoryEngine(), rate), /*file=*/1,
+                  {.file_bytes = 4 << 20, .block_bytes = 1 << 16, .time = milliseconds(400)}));
+    // What is under way at the end counts with the time that it takes.
+    EXPECT_NEAR(found, rate, 0.1 * rate);
+  }
+}
+
+TEST(ProbeDisk, ReadsAndWritesAFile) {
+  RZ_ASSIGN(const auto file, TierFile::Create(testing::TempDir(), 4 << 20));
+  RZ_ASSIGN(ChosenIoEngine io, MakeIoEngine({}));
+  RZ_ASSIGN(const double rate, ProbeDisk(std::move(io.engine), file.descriptor(),
+                                         {.file_bytes = 4 << 20, .time = milliseconds(50)}));
+  EXPECT_GT(rate, 0);
+}
+
+TEST(ProbeDisk, ErrorsOfTheDiskAreErrors) {
+  RZ_ASSIGN(ChosenIoEngine io, MakeIoEngine({}));
+  const auto none = ProbeDisk(std::move(io.engine), /*file=*/-1, {.time = milliseconds(50)});
+  EXPECT_FALSE(none.ok());
+  const auto stuck = ProbeDisk(MakeThrottled(MakeMemoryEngine(), 1), /*file=*/1,
+                               {.time = milliseconds(50), .wait_timeout = milliseconds(50)});
+  EXPECT_EQ(stuck.status().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+}  // namespace
+}  // namespace ringzero
