@@ -123,6 +123,21 @@ gpu() {
   fi
 }
 
+# Which engine reads and writes checkpoints and what streams to NVMe: asks the kernel for a ring, as the program does.
+io_engine() {
+  local answer sysctl=/proc/sys/kernel/io_uring_disabled
+  answer=$(python3 -c '
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+ring = libc.syscall(425, 1, ctypes.create_string_buffer(120))  # io_uring_setup
+print("" if ring >= 0 else os.strerror(ctypes.get_errno()))' 2>/dev/null) || answer="not known without Python"
+  if [ -z "$answer" ]; then
+    show "file engine" io_uring "allowed here"
+  else
+    show "file engine" threads "io_uring: $answer; $sysctl is $(cat "$sysctl" 2>/dev/null || echo "not there")"
+  fi
+}
+
 limits() {
   local memlock
   memlock=$(ulimit -l)
@@ -173,6 +188,7 @@ program iproute2 "test" "Debian: apt-get install iproute2" ip -V
 program clang-tidy "full" "Debian: apt-get install clang-tidy" clang-tidy
 program clang "fuzz" "Debian: apt-get install clang libclang-rt-dev" clang++
 gpu
+io_engine
 limits
 echo "features"
 feature train "./rz train, ./rz plan"

@@ -1,6 +1,4 @@
 // Blocks of a file, written, then read and written by turns.
-#include "offload/disk_probe.h"
-
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -10,6 +8,7 @@
 
 #include "base/buffer.h"
 #include "base/status.h"
+#include "offload/io_engine.h"
 
 namespace ringzero {
 namespace {
@@ -18,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 
 class Probe {
  public:
-  Probe(std::unique_ptr<IoEngine> engine, int file, const DiskProbeOptions& options)
+  Probe(std::unique_ptr<IoEngine> engine, int file, const DiskProbe& options)
       : engine_(std::move(engine)),
         file_(file),
         options_(options),
@@ -69,7 +68,7 @@ class Probe {
  private:
   std::unique_ptr<IoEngine> engine_;
   const int file_;
-  const DiskProbeOptions& options_;
+  const DiskProbe& options_;
   Buffer memory_;
   std::byte* begin_;
 };
@@ -77,7 +76,7 @@ class Probe {
 }  // namespace
 
 absl::StatusOr<double> ProbeDisk(std::unique_ptr<IoEngine> engine, int file,
-                                 const DiskProbeOptions& options) {
+                                 const DiskProbe& options) {
   using Kind = IoRequest::Kind;
   Probe probe(std::move(engine), file, options);
   const int64_t blocks = options.file_bytes / options.block_bytes;

@@ -97,6 +97,21 @@ std::unique_ptr<IoEngine> MakeThrottled(std::unique_ptr<IoEngine> engine, double
 // system may use that memory at any time, and the engine's end would wait for it. Thread-safe.
 void Abandon(std::unique_ptr<IoEngine> engine, SharedBuffer memory);
 
+struct DiskProbe {
+  int64_t file_bytes = 256 << 20;  // a whole number of blocks, at least two
+  int64_t block_bytes = 1 << 20;   // of one request; whole pages
+  int under_way = 8;               // requests
+  std::chrono::milliseconds time{1000};
+  std::chrono::milliseconds wait_timeout{std::chrono::seconds(30)};  // of one request
+};
+
+// Bytes per second, read and written together, of requests as a StateStore has them. Writes as much
+// of the file as it can in half of the time (the first write of a block may take longer), then reads
+// and writes by turns. Errors of the engine; DeadlineExceeded: a request was not done in
+// wait_timeout.
+absl::StatusOr<double> ProbeDisk(std::unique_ptr<IoEngine> engine, int file,
+                                 const DiskProbe& options);
+
 // The engines of MakeIoEngine. The first: Unavailable, with the system's reason.
 absl::StatusOr<std::unique_ptr<IoEngine>> MakeUringEngine(const IoEngineOptions& options);
 std::unique_ptr<IoEngine> MakeThreadEngine(const IoEngineOptions& options);

@@ -2,12 +2,10 @@
 #include "offload/state_store.h"
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/checksum.h"
 #include "base/status.h"
 #include "base/system_names.h"
 
@@ -68,17 +66,12 @@ void StateStore::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void StateStore::Adopt(int group, const std::byte* file) {
+void StateStore::Adopt(int group, std::span<const uint64_t> digests) {
   const std::lock_guard lock(mutex_);
-  for (size_t i = 0; i < groups_[group].pieces.size(); ++i) {
-    std::byte* to = options_.ring.data();  // which is free
-    for (const Extent& extent : options_.groups[group].pieces[i].extents) {
-      std::memcpy(to, file + extent.offset, static_cast<size_t>(extent.bytes));
-      to += extent.bytes;
-    }
+  for (size_t i = 0; i < digests.size(); ++i) {
     PieceState& state = groups_[group].pieces[i];
-    state.checksum = Checksum({options_.ring.data(), to});
-    state.written = true;
+    state.digest = digests[i];
+    state.known = state.written = true;
   }
 }
 
@@ -101,12 +94,24 @@ std::byte* StateStore::Piece(int group, int piece, Done again) {
   return nullptr;
 }
 
-void StateStore::Release(int group, int piece, bool changed) {
-  const std::lock_guard lock(mutex_);
+void StateStore::Release(int group, int piece, const Released& released) {
+  std::unique_lock lock(mutex_);
   const Place place{group, piece};
-  At(place).phase = Phase::kReleased;
-  At(place).changed = changed;
-  if (changed) {
+  PieceState& state = At(place);
+  if (state.known && released.found != state.digest) {
+    stop_ = true;
+    wake_.notify_one();
+    lock.unlock();
+    const int64_t offset = PieceOf(place).extents[0].offset;
+    const absl::Status lost =
+        absl::DataLossError("what was read is not what was written there last");
+    if (options_.failed) options_.failed(Annotated(lost, place, offset));
+    return;
+  }
+  state.phase = Phase::kReleased;
+  if (released.changed) {
+    state.digest = released.left;
+    state.known = true;
     to_store_.push_back(place);
   } else {
     Finish(place);
@@ -197,7 +202,6 @@ bool StateStore::Begin(const Place& place, bool writes, std::vector<IoRequest>& 
   PieceState& state = At(place);
   const std::span<std::byte> memory = MemoryOf(place);
   if (writes) {
-    state.checksum = Checksum(memory);
     state.written = true;
   } else if (!state.written) {
     std::ranges::fill(memory, std::byte{0});
@@ -221,12 +225,7 @@ absl::StatusOr<bool> StateStore::End(const IoResult& result) {
   const std::vector<Extent>& extents = PieceOf(place).extents;
   const Extent& extent = extents[result.tag & ((1 << kExtentBits) - 1)];
   if (!result.status.ok()) return Annotated(result.status, place, extent.offset);
-  if (--state.under_way > 0) return false;
-  if (state.phase == Phase::kComing && Checksum(MemoryOf(place)) != state.checksum) {
-    return Annotated(absl::DataLossError("what was read is not what was written there last"), place,
-                     extents[0].offset);
-  }
-  return true;
+  return --state.under_way == 0;
 }
 
 void StateStore::Finish(const Place& place) {

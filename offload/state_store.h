@@ -4,13 +4,14 @@
 //                                                       .file = file.get(), .failed = …}));
 //   store->Fetch(0, done);                  // the pieces of group 0 come, one behind the other
 //   store->Piece(0, i, again);              // null: not there yet; `again` is called once it is
-//   store->Release(0, i, /*changed=*/true); // the ring may take another piece in its place
+//   store->Release(0, i, {.changed = true, .found = before, .left = after});   // its place is free
 //   store->Store(0, done);                  // `done`, when all that was changed is in the file
 //
 // Groups are fetched in the order of the calls, and pieces in theirs: the ring is filled as far as
 // it is free. So a fetch of more than the ring goes on while pieces are released and stored. A
-// thread of its own moves the bytes; no call waits. Each piece's checksum is kept in memory, so
-// what a disk has lost or mixed up is an error. Thread-safe.
+// thread of its own moves the bytes; no call waits. Each piece's digest is kept in memory, so what
+// a disk has lost or mixed up is an error. The caller makes it, while the bytes are in its cache.
+// Thread-safe.
 #ifndef RINGZERO_OFFLOAD_STATE_STORE_H_
 #define RINGZERO_OFFLOAD_STATE_STORE_H_
 
@@ -59,7 +60,8 @@ struct StateStoreOptions {
   std::string file_name;  // in errors
   std::unique_ptr<IoEngine> engine;
   std::chrono::milliseconds wait_timeout{std::chrono::minutes(10)};  // of one piece
-  // The first error: nothing more is fetched or stored, and no `done` comes. On the store's thread.
+  // The first error: nothing more is fetched or stored, and no `done` comes. On the store's thread,
+  // or in Release.
   std::function<void(const absl::Status&)> failed;
 };
 
@@ -73,14 +75,20 @@ class StateStore {
   // Calls nothing from here on. Not in a Done.
   void Stop();
 
-  // Before any Fetch: what a group has in the file, mapped at `file`, is from elsewhere.
-  void Adopt(int group, const std::byte* file);
+  // Before any Fetch: what a group has in the file is from elsewhere. By piece.
+  void Adopt(int group, std::span<const uint64_t> digests);
   // `done`: all pieces have come, and some may be gone again. On the store's thread, as all calls
   // of a Done. A group is fetched again when it has been stored.
   void Fetch(int group, Done done);
   // Between Fetch and Release. What was never stored is zeros.
   std::byte* Piece(int group, int piece, Done again);
-  void Release(int group, int piece, bool changed);
+  // A digest of what the piece holds now, `left`, is what is to be found there next time. DataLoss
+  // goes to `failed`, if what was found is not what was left. Of zeros there is none.
+  struct Released {
+    bool changed = false;
+    uint64_t found = 0, left = 0;
+  };
+  void Release(int group, int piece, const Released& released);
   // `done`: all pieces have been released, and what was changed is in the file. (It goes there as
   // it is released.)
   void Store(int group, Done done);
@@ -91,11 +99,12 @@ class StateStore {
     Phase phase = Phase::kInFile;
     bool changed = false;  // kReleased: it goes to the file first
     Done again;
-    int slot = -1;  // of the ring
+    int slot = -1;       // of the ring
+    bool known = false;  // it has been left by somebody
+    uint64_t digest = 0;
     // The thread's alone:
     bool written = false;  // it is in the file; otherwise it is zeros
-    uint64_t checksum = 0;
-    int under_way = 0;  // extents
+    int under_way = 0;     // extents
   };
   struct GroupState {
     std::vector<PieceState> pieces;

@@ -152,16 +152,19 @@ absl::StatusOr<int64_t> ChooseStaging(const Plan& plan) {
   constexpr double kToSpare = 1.25;
   const int64_t streamed = MostStreamed(plan);
   const int64_t most = std::max(kLeastStaging, streamed / 2);
+  // Of one stage while the next one comes. (Less makes runs wait whose simulation does not.)
+  int64_t two = 0;
+  for (const StagePlan& stage : plan.stages) two = std::max(two, 2 * stage.streamed_bytes);
   Plan tried = plan;
-  tried.staging_bytes = kLeastStaging;
+  tried.staging_bytes = std::clamp(two, kLeastStaging, most);
   RZ_ASSIGN_OR_RETURN(tried.window, ChooseWindow(tried));
   RZ_ASSIGN_OR_RETURN(const StepForecast best, ForecastStep(tried, {}));
   const double ticks = 1e9 * best.seconds;
   const DiskTicks disk{.per_byte = ticks / kToSpare / (2.0 * static_cast<double>(streamed))};
-  while (2 * tried.staging_bytes <= most) {
+  while (tried.staging_bytes < most) {
     RZ_ASSIGN_OR_RETURN(const StepForecast step, ForecastStep(tried, {.disk = disk}));
     if (step.seconds <= 1.01 * best.seconds) break;
-    tried.staging_bytes *= 2;
+    tried.staging_bytes = std::min(most, 2 * tried.staging_bytes);
   }
   return tried.staging_bytes;
 }

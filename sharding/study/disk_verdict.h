@@ -41,9 +41,9 @@ absl::StatusOr<DiskVerdict> JudgeDisk(const Plan& plan, const SimulationOptions&
 std::string DescribeDisk(const DiskVerdict& verdict, std::optional<double> endurance);
 
 // The least memory through which states can come and go in time, at each worker, if its disk gives
-// 1.25 times what a step needs: 16 MiB, or twice as much, or four times; but at most half of what
-// the fullest worker streams. The plan's costs decide, so all workers choose the same. Errors of
-// Simulate and ChooseWindow.
+// 1.25 times what a step needs: two of the largest stages and 16 MiB at least, twice as much or four
+// times; but at most half of what the fullest worker streams. The plan's costs decide, so all
+// workers choose the same. Errors of Simulate and ChooseWindow.
 absl::StatusOr<int64_t> ChooseStaging(const Plan& plan);
 
 }  // namespace ringzero

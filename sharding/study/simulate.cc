@@ -354,12 +354,11 @@ class Runner {
         states_(ring.count()),
         followers_(
             ring.count(), [&](int i) -> auto& { return ring.ops[i].after; }),
-        begun_followers_(
-            ring.count(),
-            [&](int i) -> auto{
-              const int& behind = ring.ops[i].behind;
-              return std::span(&behind, IsStreamed(i) ? 1 : 0);
-            }),
+        begun_followers_(ring.count(),
+                         [&](int i) {
+                           const int& behind = ring.ops[i].behind;
+                           return std::span(&behind, IsStreamed(i) ? 1 : 0);
+                         }),
         channels_(ring.queues.size()),
         cores_(options.cores) {
     times_.start.assign(ring.count(), 0);
@@ -666,7 +665,20 @@ class Runner {
       const bool slot = ring_.WaitsForSlot(i, after);
       return {after, slot ? " waits for a slot until " : " waits for "};
     }
+    if (states_[i].stream >= 0) return StreamBlocker(i);
     return {ring_.partner[i], " waits for the message of "};
+  }
+
+  // An update waits for its chunks; others wait for what an update of their worker has in the
+  // staging.
+  Blocker StreamBlocker(int i) const {
+    const Stream& own = streams_[states_[i].stream];
+    if (i == own.update) return {own.fetch, " waits for "};
+    for (const Stream& each : streams_) {
+      const bool here = ring_.worker_of(each.update) == ring_.worker_of(i);
+      if (here && !states_[each.update].done) return {each.update, " waits for "};
+    }
+    return {own.update, " waits for "};
   }
 
   std::string Circle() const {

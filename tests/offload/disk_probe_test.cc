@@ -1,11 +1,10 @@
 // A probe finds the rate of a disk whose rate is known.
-#include "offload/disk_probe.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <utility>
 
+#include "offload/io_engine.h"
 #include "offload/tier_file.h"
 #include "tests/support/status_matchers.h"
 

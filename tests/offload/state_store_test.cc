@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/checksum.h"
 #include "tests/offload/io_decorators.h"
 #include "tests/support/status_matchers.h"
 
@@ -100,15 +101,23 @@ class StateStoreTest : public testing::TestWithParam<const char*> {
     for (int p = 0; p < pieces; ++p) {
       std::byte* const memory = Wait(group, p);
       ASSERT_NE(memory, nullptr) << group << ", " << p;
+      const uint64_t found = DigestOf(memory);
       for (int64_t i = 0; i < 2 * kPage; ++i) {
         const int place = before == 0 ? 0 : group + p + static_cast<int>(i % 7);
         ASSERT_EQ(memory[i], static_cast<std::byte>(before + place)) << group << ", " << p;
         memory[i] = static_cast<std::byte>(after + group + p + i % 7);
       }
-      store_->Release(group, p, /*changed=*/true);
+      store_->Release(group, p, {.changed = true, .found = found, .left = DigestOf(memory)});
     }
     EXPECT_TRUE(fetched.Came());
     EXPECT_TRUE(stored.Came());
+  }
+  static uint64_t DigestOf(const std::byte* piece) { return Checksum({piece, 2 * kPage}); }
+  // As it has come.
+  void ReleaseUnchanged(int group, int piece) {
+    std::byte* const memory = Wait(group, piece);
+    ASSERT_NE(memory, nullptr);
+    store_->Release(group, piece, {.found = DigestOf(memory), .left = DigestOf(memory)});
   }
   absl::Status Failure() {
     std::future<absl::Status> failure = failure_.get_future();
@@ -146,7 +155,10 @@ TEST_P(StateStoreTest, APieceThatIsNotChangedIsNotWritten) {
   Call fetched, stored;
   store_->Fetch(0, fetched.Done());
   EXPECT_TRUE(fetched.Came());
-  for (int p = 0; p < 3; ++p) store_->Release(0, p, /*changed=*/p == 1);
+  ReleaseUnchanged(0, 0);
+  const uint64_t found = DigestOf(Wait(0, 1));
+  store_->Release(0, 1, {.changed = true, .found = found, .left = found});
+  ReleaseUnchanged(0, 2);
   store_->Store(0, stored.Done());
   EXPECT_TRUE(stored.Came());
   store_.reset();
@@ -164,7 +176,7 @@ TEST_P(StateStoreTest, TheNextGroupComesWhileTheRingHasRoom) {
   EXPECT_NE(Wait(1, 0), nullptr);
   Call later;
   EXPECT_EQ(store_->Piece(1, 1, later.Done()), nullptr) << "the ring is full";
-  store_->Release(0, 0, /*changed=*/false);
+  ReleaseUnchanged(0, 0);
   EXPECT_TRUE(later.Came());
   EXPECT_TRUE(second.Came());
 }
@@ -192,7 +204,7 @@ TEST_P(StateStoreTest, ADiskThatDoesNotAnswerIsNamedAndNotWaitedFor) {
   Call stored;
   store_->Fetch(0, nullptr);
   ASSERT_NE(Wait(0, 0), nullptr);
-  store_->Release(0, 0, /*changed=*/true);
+  store_->Release(0, 0, {.changed = true});
   store_->Store(0, stored.Done());
   const absl::Status failure = Failure();
   EXPECT_EQ(failure.code(), absl::StatusCode::kDeadlineExceeded);
@@ -210,6 +222,8 @@ TEST_P(StateStoreTest, ABitThatHasFlippedIsFound) {
   byte ^= 4;
   ASSERT_EQ(pwrite(file_, &byte, 1, 3 * kPage + 9), 1);
   store_->Fetch(0, nullptr);
+  ReleaseUnchanged(0, 0);
+  ReleaseUnchanged(0, 1);
   EXPECT_EQ(Failure(),
             absl::DataLossError("tier: stage 0, record 1 at offset 8192: what was read is not what "
                                 "was written there last"));

@@ -123,7 +123,8 @@ TEST(SimulateTest, ASteadyShortRunTellsOfALongOne) {
 TEST(SimulateTest, OneSlotPerOwnStageDeadlocks) {
   for (int n = 2; n <= 5; ++n) {
     for (int k = 1; k <= 3; ++k) {
-      const PlanShape shape{.workers = n, .stages = n * k, .laps = 2, .rule = Rule::kCdpV1};
+      PlanShape shape{.workers = n, .stages = n * k, .laps = 2, .rule = Rule::kCdpV1};
+      shape.streams = (n + k) % 2 == 0;
       Plan plan = MakeTestPlan(shape);
       EXPECT_EQ(*ChooseWindow(plan), 2 * k);
       EXPECT_GT(*SmallestWindow(plan), k);

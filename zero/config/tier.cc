@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "offload/disk_probe.h"
+#include "offload/io_engine.h"
 
 namespace ringzero {
 
@@ -39,7 +39,7 @@ absl::StatusOr<OpenedTier> OpenTier(const Config& config, const PlannedModel& pl
 absl::StatusOr<DiskTicks> ProbeTier(const Config& config, const PlannedModel& planned,
                                     int workers) {
   const OffloadConfig& offload = config.offload;
-  DiskProbeOptions probe;
+  DiskProbe probe;
   int64_t bytes = 0;
   for (const StagePlan& stage : planned.plan.stages) bytes += stage.streamed_bytes;
   const int64_t blocks = std::max<int64_t>(2, bytes / probe.block_bytes);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -63,7 +64,21 @@ void Streams::Show(StageId stage, StageOptimizer& optimizer) const {
 void Streams::Adopt(StageId stage) {
   const auto group = layout_.group_of.find(stage);
   if (group == layout_.group_of.end()) return;
-  store_->Adopt(group->second, mapped_);
+  std::vector<uint64_t> digests;
+  const std::vector<StatePiece>& pieces = layout_.pieces.at(stage);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const StatePiece& piece = pieces[i];
+    const std::vector<Extent>& extents = layout_.groups[group->second].pieces[i].extents;
+    uint64_t& digest = digests.emplace_back(0);
+    for (int64_t at = piece.begin; at < piece.end; at += kUpdateBlockValues) {
+      const int64_t end = std::min(at + kUpdateBlockValues, piece.end);
+      for (const Extent& extent : extents) {
+        const auto* values = reinterpret_cast<const float*>(mapped_ + extent.offset);
+        digest = AddToDigest(digest, {values + at - piece.begin, values + end - piece.begin});
+      }
+    }
+  }
+  store_->Adopt(group->second, digests);
   (void)msync(mapped_, static_cast<size_t>(layout_.bytes), MS_SYNC);
   Forget(stage);
 }

@@ -45,8 +45,8 @@ class Streams {
   std::byte* Piece(StageId stage, int piece, StateStore::Done again) {
     return store_->Piece(layout_.group_of.at(stage), piece, std::move(again));
   }
-  void Release(StageId stage, int piece, bool changed) {
-    store_->Release(layout_.group_of.at(stage), piece, changed);
+  void Release(StageId stage, int piece, const StateStore::Released& released) {
+    store_->Release(layout_.group_of.at(stage), piece, released);
   }
 
  private:

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <utility>
 
 #include "base/status.h"
 #include "sharding/memory/block_table.h"
@@ -52,12 +53,26 @@ bool PendingUpdate::Step() {
   if (next_block_ >= blocks.size()) return false;
   const UpdateBlock& block = blocks[next_block_++];
   if (squares_.has_value()) *squares_ += optimizer_.SumOfSquares(block, input_);
+  if (block.piece >= 0) released_.found = DigestOf(block, released_.found);
   optimizer_.Block(block, input_, out_);
+  if (block.piece >= 0) released_.left = DigestOf(block, released_.left);
   const bool more = next_block_ < blocks.size();
   if (block.piece >= 0 && (!more || blocks[next_block_].piece != block.piece)) {
-    streams_.Release(stage_, block.piece, optimizer_.contributes(block.parameter));
+    released_.changed = optimizer_.contributes(block.parameter);
+    streams_.Release(stage_, block.piece, std::exchange(released_, {}));
   }
   return more;
+}
+
+uint64_t PendingUpdate::DigestOf(const UpdateBlock& block, uint64_t digest) const {
+  const StatePiece& piece = optimizer_.pieces()[block.piece];
+  const float* state = input_.staged;
+  for (int i = 0; i < piece.states; ++i) {
+    digest =
+        AddToDigest(digest, {state + block.begin - piece.begin, state + block.end - piece.begin});
+    state += piece.StateBytes() / sizeof(float);
+  }
+  return digest;
 }
 
 std::optional<double> PendingUpdate::Squares() const {

@@ -46,7 +46,10 @@ class PendingUpdate {
   Streams& streams_;
   UpdateInput input_;
   std::byte* const out_;
+  // Of the states of `block`, behind those of the blocks before it in its piece.
+  uint64_t DigestOf(const UpdateBlock& block, uint64_t digest) const;
   size_t next_block_ = 0;
+  StateStore::Released released_;  // of the piece, so far
   std::optional<double> squares_;  // of the undivided sum, so far
 };
 

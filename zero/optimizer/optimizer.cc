@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/checksum.h"
 #include "zero/gradient_sum.h"
 #include "zero/optimizer/kernels.h"
 
@@ -184,6 +185,11 @@ std::vector<StatePiece> StatePieces(const OptimizerOptions& options, const Stage
     }
   }
   return pieces;
+}
+
+uint64_t AddToDigest(uint64_t digest, std::span<const float> values) {
+  constexpr uint64_t kOdd = 0x9e3779b97f4a7c15u;  // what is mixed up is seen, too
+  return digest * kOdd + Checksum(std::as_bytes(values));
 }
 
 int64_t StreamedBytes(const StageLayout& layout, const std::vector<StatePiece>& pieces) {

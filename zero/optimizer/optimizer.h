@@ -70,6 +70,8 @@ struct StatePiece {
 // phases read a state more than once.
 std::vector<StatePiece> StatePieces(const OptimizerOptions& options, const StageLayout& layout,
                                     int64_t least = kUpdateBlockValues);
+// The digest of a piece, block by block of its update, and state by state of a block.
+uint64_t AddToDigest(uint64_t digest, std::span<const float> values);
 // How much less a StageOptimizer keeps in memory.
 int64_t StreamedBytes(const StageLayout& layout, const std::vector<StatePiece>& pieces);
 
