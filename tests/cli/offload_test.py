@@ -1,15 +1,38 @@
 #!/usr/bin/env python3
 """Optimizer states on NVMe as a user sees them: the same bits, less memory, and nothing left in the folder."""
+import ctypes
+import errno
 import json
 import os
 import re
+import signal
+import struct
+import time
 import unittest
+from random import Random
 
-from ringzero import TestCase, inject
+from ringzero import TestCase, children, inject
 
 WIDE = {"model": {"type": "mlp", "hidden": [400, 400]}, "iterations": 5, "zero_optimization.stage": 3,
         "optimizer": {"type": "AdamW", "params": {"lr": 0.01}}}
 SECTION = "zero_optimization.offload_optimizer"
+
+
+def forbid_rings(error):
+    """In a child: io_uring_setup gives `error` from here on, as in a container."""
+    load, jump, give = 0x20, 0x15, 0x06  # BPF
+    steps = [(load, 0, 0, 0), (jump, 0, 1, 425), (give, 0, 0, 0x00050000 | error), (give, 0, 0, 0x7fff0000)]
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+    program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(steps), ctypes.addressof(code)))
+    libc = ctypes.CDLL(None, use_errno=True)
+    no_new_privileges, seccomp, filtered = 38, 22, 2
+    if libc.prctl(no_new_privileges, 1, 0, 0, 0) != 0 or libc.prctl(seccomp, filtered, program) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+def name_of(pid):
+    with open(f"/proc/{pid}/comm", encoding="utf-8") as file:
+        return file.read().strip()
 
 
 class Offload(TestCase):
@@ -91,6 +114,42 @@ class Offload(TestCase):
         muon = {"optimizer": {"type": "Muon", "params": {"lr": 0.01}}}
         done = self.runs("train", self.streams(**muon))
         self.assertIn("no optimizer state goes to NVMe", done.stdout + done.stderr)
+
+    def test_a_disk_that_is_too_small_ends_the_run_before_it_begins(self):
+        done = self.run_program("train", self.streams(**{f"{SECTION}.nvme_path": self.disk("1m")}))
+        self.fails(done, 2, f"{SECTION}.nvme_path: ", "bytes for states, found ", " free")
+        self.assertEqual(os.listdir(self.path("disk")), [])
+
+    def test_a_folder_that_cannot_be_written_is_named(self):
+        folder = self.disk("8m", ",ro")
+        done = self.run_program("train", self.streams(**{f"{SECTION}.nvme_path": folder}))
+        self.fails(done, 2, f"{SECTION}.nvme_path: ", folder, "Read-only file system")
+
+    def test_what_the_system_forbids_is_done_without(self):
+        wanted = self.bits(self.config("inside.json", **WIDE))
+        unlocked = self.runs("train", self.streams(), "--summary", self.path("summary.json"),
+                             before=("prlimit", "--memlock=0"))
+        self.assertEqual(self.json(self.path("summary.json"))["parameters_sha256"], wanted, unlocked.stderr)
+        for error in (errno.EPERM, errno.ENOSYS):
+            done = self.runs("train", self.streams(), "--summary", self.path("summary.json"),
+                             preexec_fn=lambda error=error: forbid_rings(error))
+            self.assertIn(f"{self.tier}: threads with pread and pwrite: io_uring is not there: {os.strerror(error)}",
+                          done.stdout + done.stderr)
+            self.assertEqual(self.json(self.path("summary.json"))["parameters_sha256"], wanted)
+
+    def test_a_worker_that_is_killed_at_any_time_leaves_nothing(self):
+        config = self.streams(**{"iterations": 100000, "evaluation.every": 0})
+        random = Random(1)
+        for number in range(200 if os.environ.get("RINGZERO_TEST_FULL") else 20):
+            process = self.start("train", config)
+            self.wait_for_line(process, "training begins")
+            time.sleep(random.uniform(0, 0.2))
+            victim = next(pid for pid in children(process.pid) if name_of(pid).endswith(f"w{number % 2}"))
+            os.kill(victim, signal.SIGKILL)
+            _, error = process.communicate(timeout=60)
+            self.assertNotEqual(process.returncode, 0)
+            self.assertRegex(error, rf"ringzero: error: .*worker {number % 2}\b")
+            self.assertEqual(os.listdir(self.tier), [])
 
     def test_a_worker_that_is_killed_leaves_nothing(self):
         done = self.run_program("train", self.streams(), *inject("kill", at="lap", worker=1, number=3))

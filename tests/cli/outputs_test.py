@@ -20,15 +20,6 @@ PARAMETERS = 4 * (36 * 384 + 384 + 384 * 384 + 384 + 384 * 5 + 5)  # bytes
 
 
 class Outputs(TestCase):
-    def disk(self, size):
-        """A folder "disk" with so many bytes; a full disk is a small one."""
-        os.mkdir(self.path("disk"))
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", self.path("disk")],
-                                 capture_output=True, text=True, check=False)
-        if mounted.returncode != 0:
-            self.skipTest(f"a small disk cannot be mounted: {mounted.stderr.strip()}")
-        self.addCleanup(subprocess.run, ["umount", "-l", self.path("disk")], check=True)
-
     def place(self, happens, size):
         """A folder for outputs that is to be filled or deleted: a disk of its own, or an ordinary folder."""
         if happens == "full":

@@ -160,6 +160,16 @@ class TestCase(unittest.TestCase):
             process.kill()
         process.communicate()
 
+    def disk(self, size, options=""):
+        """A folder "disk" with so many bytes; a full disk is a small one. `options`: more for mount."""
+        os.mkdir(self.path("disk"))
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}{options}", "tmpfs", self.path("disk")],
+                                 capture_output=True, text=True, check=False)
+        if mounted.returncode != 0:
+            self.skipTest(f"a small disk cannot be mounted: {mounted.stderr.strip()}")
+        self.addCleanup(subprocess.run, ["umount", "-l", self.path("disk")], check=True)
+        return self.path("disk")
+
     def train(self, config, *options, timeout=240):
         """A run that must succeed: its summary."""
         summary = self.path(f"summary-{time.monotonic_ns()}.json")

@@ -78,15 +78,34 @@ TEST(EngineStreamsTest, AnErrorOfTheDiskEndsTheRunAndNamesTheStage) {
   ToyOptions o{.workers = 2, .stages = 2, .iterations = 4, .rule = Rule::kCdpV1};
   o.optimizer.type = Type::kAdamW;
   o.staged_pieces = 2;
-  o.io = [] {
-    return MakeFaultyIo(MakeMemoryEngine(), [](const IoRequest& request) {
-      const bool reads = request.kind == IoRequest::Kind::kRead;
-      return reads ? absl::ErrnoToStatus(EIO, "read") : absl::OkStatus();
-    });
+  using Kind = IoRequest::Kind;
+  struct Fault {
+    IoFault fault;
+    const char* said;
   };
-  const absl::StatusOr<ToyResult> run = RunToyRing(o, LocalTransports());
-  EXPECT_THAT(std::string(run.status().message()),
-              testing::HasSubstr("the toy's tier: stage 0 (s0), record 0 at offset 0: read"));
+  const Fault faults[] = {{[](const IoRequest& request) {
+                             const bool reads = request.kind == Kind::kRead;
+                             return reads ? absl::ErrnoToStatus(EIO, "read") : absl::OkStatus();
+                           },
+                           "read: Input/output error"},
+                          {[](const IoRequest& request) {
+                             const bool writes = request.kind == Kind::kWrite;
+                             return writes ? absl::ErrnoToStatus(ENOSPC, "write")
+                                           : absl::OkStatus();
+                           },
+                           "write: No space left on device"},
+                          {[](const IoRequest& request) {
+                             if (request.kind == Kind::kRead) request.memory[9] ^= std::byte{4};
+                             return absl::OkStatus();
+                           },
+                           "what was read is not what was written there last"}};
+  for (const Fault& each : faults) {
+    o.io = [&] { return MakeFaultyIo(MakeMemoryEngine(), each.fault); };
+    const absl::StatusOr<ToyResult> run = RunToyRing(o, LocalTransports());
+    EXPECT_THAT(std::string(run.status().message()),
+                testing::HasSubstr(absl::StrCat(
+                    "the toy's tier: stage 0 (s0), record 0 at offset 0: ", each.said)));
+  }
 }
 
 TEST(EngineStreamsTest, WhatIsSavedIsWhatTheReferenceHas) {
