@@ -1,4 +1,5 @@
-// What an engine needs to stream states (StagePlan::streamed_bytes), and where they lie in its tier file.
+// What an engine needs to stream states (StagePlan::streamed_bytes), and where they lie in its tier
+// file.
 //
 //   const TierLayout layout = LayOutTier(plan, self, layouts, optimizer, tier.least_values);
 //   layout.bytes;                     // of the file of worker `self`

@@ -46,6 +46,10 @@ absl::StatusOr<Config> ConfigOf(std::string text, const std::string& file) {
     return config.Error("cyclic.checkpoint",
                         "not in Python yet: engine.state_dict() has the values");
   }
+  if (config.offload.require_hidden) {
+    return config.Error("cyclic.offload.require_hidden",
+                        "not in Python: only `ringzero train` looks at the disk before a run");
+  }
   if (config.cyclic.transport == CyclicConfig::Transport::kLocal) {
     return config.Error("cyclic.transport",
                         "local is for threads of one process; a worker of Python is a process");

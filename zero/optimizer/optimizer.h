@@ -65,9 +65,9 @@ struct StatePiece {
     return (end - begin + kInPage - 1) / kInPage * kDirectAlignment;
   }
 };
-// What is streamed of a stage (StagePlan::streamed_bytes), in the order of updates: parameters of at least
-// `least` values whose update has one phase, and states that are 0 at first. Updates of several
-// phases read a state more than once.
+// What is streamed of a stage (StagePlan::streamed_bytes), in the order of updates: parameters of at
+// least `least` values whose update has one phase, and states that are 0 at first. Updates of
+// several phases read a state more than once.
 std::vector<StatePiece> StatePieces(const OptimizerOptions& options, const StageLayout& layout,
                                     int64_t least = kUpdateBlockValues);
 // The digest of a piece, block by block of its update, and state by state of a block.
