@@ -85,14 +85,15 @@ absl::StatusOr<RunFit> CertifyRun(const RunInput& input, const PlannedRun& run, 
 // What state.json says of a run, but for what each version has of its own.
 CheckpointState StateOf(const RunInput& input, const PlannedRun& run);
 
-// Before a run whose states stream: whether it waits for its disk, by a probe of the disk and a
-// simulation with the frozen profile or, without one, with speeds measured now. Uses torch.
-// InvalidArgument: it would wait, and cyclic.offload.require_hidden refuses that; and the errors of
-// ProbeTier.
 struct RunDisk {
   DiskVerdict verdict;
   std::string text;  // DescribeDisk
 };
+
+// Before a run whose states stream: whether a step waits for the disk, by a probe of the disk and a
+// simulation. The simulation takes the frozen profile or, without one, speeds measured now. Uses
+// torch. InvalidArgument: a step would wait, and cyclic.offload.require_hidden refuses such a run;
+// and the errors of ProbeTier.
 absl::StatusOr<RunDisk> JudgeRunDisk(const RunInput& input, const PlannedRun& run);
 
 // What must be equal in all workers' data, wherever each worker finds its data: lines.

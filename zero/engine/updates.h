@@ -41,13 +41,14 @@ class PendingUpdate {
   std::optional<double> Squares() const;
 
  private:
+  // Of the states of `block`, behind those of the blocks before it in its piece.
+  uint64_t DigestOf(const UpdateBlock& block, uint64_t digest) const;
+
   const StageId stage_;
   StageOptimizer& optimizer_;
   Streams& streams_;
   UpdateInput input_;
   std::byte* const out_;
-  // Of the states of `block`, behind those of the blocks before it in its piece.
-  uint64_t DigestOf(const UpdateBlock& block, uint64_t digest) const;
   size_t next_block_ = 0;
   StateStore::Released released_;  // of the piece, so far
   std::optional<double> squares_;  // of the undivided sum, so far
