@@ -1,8 +1,12 @@
-// xxHash's own header, compiled in here: nothing is linked.
+// By xxHash.
 #include "base/checksum.h"
 
+#if defined(RINGZERO_HAVE_XXHASH_DISPATCH)
+#include <xxh_x86dispatch.h>  // XXH3_64bits takes the widest vectors that the processor has
+#else
 #define XXH_INLINE_ALL
 #include <xxhash.h>
+#endif
 
 namespace ringzero {
 

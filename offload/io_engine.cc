@@ -1,8 +1,7 @@
-// Which engine, and why; the engine in memory; the slow one.
+// Which engine, and why; the slow one.
 #include "offload/io_engine.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -15,40 +14,6 @@ namespace ringzero {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-class MemoryEngine : public IoEngine {
- public:
-  using IoEngine::Submit;
-  absl::Status Submit(std::span<const IoRequest> requests) override {
-    for (const IoRequest& request : requests) results_.push_back({request.tag, Do(request)});
-    return absl::OkStatus();
-  }
-  absl::StatusOr<std::vector<IoResult>> Wait(Deadline) override {
-    return std::exchange(results_, {});
-  }
-  size_t under_way() const override { return results_.size(); }
-
- private:
-  absl::Status Do(const IoRequest& request) {
-    std::vector<std::byte>& file = files_[request.file];
-    const size_t end = static_cast<size_t>(request.offset) + request.memory.size();
-    if (request.memory.empty()) return absl::OkStatus();
-    if (request.kind == IoRequest::Kind::kWrite && end > file.size()) file.resize(end);
-    if (end > file.size()) {
-      return absl::OutOfRangeError(absl::StrCat("read of ", request.memory.size(),
-                                                " bytes at offset ", request.offset,
-                                                ": the file ends at ", file.size()));
-    }
-    std::byte* const at = file.data() + request.offset;
-    const bool reads = request.kind == IoRequest::Kind::kRead;
-    std::memcpy(reads ? request.memory.data() : at, reads ? at : request.memory.data(),
-                request.memory.size());
-    return absl::OkStatus();
-  }
-
-  std::map<int, std::vector<std::byte>> files_;
-  std::vector<IoResult> results_;
-};
 
 class Throttled : public IoEngine {
  public:
@@ -123,8 +88,6 @@ absl::StatusOr<ChosenIoEngine> MakeIoEngine(const IoEngineOptions& options) {
   }
   return ChosenIoEngine{MakeThreadEngine(options), std::move(why)};
 }
-
-std::unique_ptr<IoEngine> MakeMemoryEngine() { return std::make_unique<MemoryEngine>(); }
 
 std::unique_ptr<IoEngine> MakeThrottled(std::unique_ptr<IoEngine> engine, double bytes_per_second) {
   return std::make_unique<Throttled>(std::move(engine), bytes_per_second);

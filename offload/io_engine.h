@@ -33,7 +33,7 @@ inline constexpr int64_t kDirectAlignment = 4096;
 
 struct IoRequest {
   enum class Kind { kRead, kWrite, kSync } kind = Kind::kRead;
-  int file = -1;       // an open descriptor; of an engine in memory any number
+  int file = -1;       // an open descriptor
   int64_t offset = 0;  // bytes
   // The caller's, until the result is there. Not written to by kWrite; kSync has none.
   std::span<std::byte> memory;
@@ -85,9 +85,6 @@ struct ChosenIoEngine {
 // kAuto: io_uring where the system allows it, otherwise threads. kUring: Unavailable says why not.
 // InvalidArgument: options out of range.
 absl::StatusOr<ChosenIoEngine> MakeIoEngine(const IoEngineOptions& options);
-
-// Files in memory, which grow as they are written. For tests, and for a tier that is memory.
-std::unique_ptr<IoEngine> MakeMemoryEngine();
 
 // Ends requests no faster than a disk of so many bytes per second would, in both directions
 // together.

@@ -2,12 +2,15 @@
 measured from outside.
 
 Measured: the sum of all processes' proportional set sizes, launcher included, at its highest; they
-stand still for each look.
+stand still for each look. Where optimizer states lie in files: how much of these files is in the
+page cache, too.
 """
+import contextlib
+import ctypes
 import os
 import re
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import charts
 from peers.processes import Command, PeakWatch, run_group
@@ -15,6 +18,9 @@ from ring_run import (PAPER, BenchError, Options, bench_parser, main, positive, 
                       write_json, write_page)
 
 _BOUND = 0.05
+_STAGING_MIB = 16  # of each worker
+_CACHESTAT = 451   # the system call, of Linux 6.5
+_LIBC = ctypes.CDLL(None, use_errno=True)
 _ADAMW = {"type": "AdamW", "params": {"lr": 1e-4, "betas": [0.9, 0.95], "weight_decay": 0.1}}
 # Models of 11 to 26 million parameters, with their batches.
 _MODELS = {
@@ -39,18 +45,23 @@ class Case:
     workers: int
     rule: str
     zero_stage: int = 3
+    on_disk: float = 0  # the share of the optimizer states
 
     def __str__(self) -> str:
         stage = "" if self.zero_stage == 3 else f" ZeRO-{self.zero_stage}"
-        return f"{self.model} {self.transport} N={self.workers} {self.rule}{stage}"
+        disk = f" {self.on_disk:.0%} on NVMe" if self.on_disk else ""
+        return f"{self.model} {self.transport} N={self.workers} {self.rule}{stage}{disk}"
 
-    def configuration(self, iterations: int) -> dict:
-        """For `ringzero train`."""
+    def configuration(self, iterations: int, folder: str = "") -> dict:
+        """For `ringzero train`. `folder`: for states on NVMe."""
+        offload = {"device": "nvme", "nvme_path": folder, "ratio": self.on_disk}
+        zero = {"stage": self.zero_stage, **({"offload_optimizer": offload} if self.on_disk else {})}
         return {**_MODELS[self.model], "gradient_accumulation_steps": 1, "gradient_clipping": 0,
                 "optimizer": _ADAMW, "iterations": iterations, "evaluation": {"every": 0},
-                "seed": 1, "zero_optimization": {"stage": self.zero_stage},
+                "seed": 1, "zero_optimization": zero,
                 "cyclic": {"rule": self.rule, **PAPER, "workers": self.workers,
-                           "transport": self.transport, "threads": 1}}
+                           "transport": self.transport, "threads": 1,
+                           "offload": {"staging": f"{_STAGING_MIB}MiB"}}}
 
 
 @dataclass(frozen=True)
@@ -60,6 +71,7 @@ class Result:
     categories: dict[str, float]
     predicted: float              # MiB, at the peak
     measured: float
+    cached: float                 # MiB of the state files in the page cache, at most
 
     @property
     def ratio(self) -> float:
@@ -68,6 +80,7 @@ class Result:
     def row(self) -> list[object]:
         case = self.case
         return [NAMES[case.model], case.transport, case.workers, case.rule, case.zero_stage,
+                f"{case.on_disk:.0%}",
                 f"{self.predicted:.0f}", f"{self.measured:.0f}", f"{self.ratio:.3f}"]
 
 
@@ -81,16 +94,50 @@ def certificate_in(plan: str) -> dict[str, float]:
     return {row[1]: int(row[2]) / 2**20 for row in found}
 
 
+def _cached_mib(fd: int) -> float:
+    everything = (ctypes.c_uint64 * 2)(0, 0)
+    pages = (ctypes.c_uint64 * 5)()  # in the cache, dirty, being written, evicted, just evicted
+    if _LIBC.syscall(_CACHESTAT, fd, everything, pages, 0) != 0:
+        raise BenchError(f"cachestat: {os.strerror(ctypes.get_errno())}; it wants Linux 6.5")
+    return pages[0] * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+class _Watch(PeakWatch):
+    """Looks at the open files of a folder, too. They have no names."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self._folder = folder
+        self.cached_mib = 0.0
+
+    def look(self, pids: list[int]) -> None:
+        super().look(pids)
+        found = {}
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                for name in os.listdir(f"/proc/{pid}/fd"):
+                    path = f"/proc/{pid}/fd/{name}"
+                    if not os.readlink(path).startswith(self._folder):
+                        continue
+                    fd = os.open(path, os.O_RDONLY)
+                    found[os.fstat(fd).st_ino] = _cached_mib(fd)
+                    os.close(fd)
+        self.cached_mib = max(self.cached_mib, sum(found.values()))
+
+
 def _measure(options: Options, case: Case) -> Result:
-    with tempfile.TemporaryDirectory() as folder:
+    os.makedirs(options.folder, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         config, log = os.path.join(folder, "config.json"), os.path.join(folder, "log")
-        write_json(case.configuration(options.iterations), config)
+        tier = os.path.realpath(os.path.join(folder, "tier"))
+        os.mkdir(tier)
+        write_json(case.configuration(options.iterations, tier), config)
         plan = run([options.program, "plan", config], timeout_seconds=options.timeout)
         predicted = certificate_in(plan)
-        watch = PeakWatch()
+        watch = _Watch(tier)
         training = Command(str(case), [options.program, "train", config], {}, log)
         run_group([training], options.timeout, watch.sample)
-        return Result(case, predicted, predicted.pop("peak"), watch.peak_mib)
+        return Result(case, predicted, predicted.pop("peak"), watch.peak_mib, watch.cached_mib)
 
 
 def _bar(result: Result) -> charts.Bar:
@@ -112,7 +159,28 @@ def _cases(options: Options) -> list[Case]:
     cases += [Case(model, "shm", max(options.workers), options.rules[0], stage)
               for model in options.models for stage in options.stages if stage < 3]
     cases += all_of("ucx", ["cdp_v2"])
+    cases += [Case(model, "shm", max(options.workers), options.rules[-1], on_disk=share)
+              for model in options.models for share in options.on_disk if model != "resnet"]
     return [case for case in cases if case.transport in options.transports]
+
+
+def _saved(results: list[Result]) -> list[str]:
+    """What states on NVMe save, beside the same run with all of them in memory."""
+    found = {result.case: result for result in results}
+    rows = []
+    for result in results:
+        memory = found.get(replace(result.case, on_disk=0))
+        if memory in (None, result):
+            continue
+        predicted, fell = memory.predicted - result.predicted, memory.measured - result.measured
+        rows.append([result.case, f"{predicted:.0f}", f"{fell:.0f}", f"{fell / predicted:.3f}",
+                     f"{result.cached:.1f}"])
+    if not rows:
+        return []
+    return [f"With optimizer states on NVMe, through {_STAGING_MIB} MiB of each worker, a run takes "
+            "less than with all of them in memory:", "",
+            *table(["run", "predicted, MiB less", "measured, MiB less", "measured / predicted",
+                    "of the files in the page cache, MiB"], rows), ""]
 
 
 def _bench(options: Options, command: str) -> list[str]:
@@ -131,8 +199,10 @@ def _bench(options: Options, command: str) -> list[str]:
             f"`{command}` made this. Predicted: the certificate's peak of the host, by `ringzero "
             "plan` ([memory.md](../memory.md)). Measured: proportional set sizes of all processes "
             f"of the run, added up, at their highest, in {options.iterations} iterations.", "",
-            *table(["model", "transport", "workers", "rule", "ZeRO stage", "predicted, MiB",
-                    "measured, MiB", "predicted / measured"], map(Result.row, results)), "",
+            *table(["model", "transport", "workers", "rule", "ZeRO stage", "states on NVMe",
+                    "predicted, MiB", "measured, MiB", "predicted / measured"],
+                   map(Result.row, results)), "",
+            *_saved(results),
             *(f"Furthest off over {name}: {worst.ratio:.3f} ({worst.case}); {bounds[name]}\n"
               for name, worst in sorted(furthest.items())),
             "![predicted and measured](memory.svg)", "", "Predicted, by category:", "",
@@ -159,6 +229,11 @@ if __name__ == "__main__":
     PARSER.add_argument("--stages", nargs="+", type=int, choices=range(4), default=[0, 1, 2, 3],
                         help="of ZeRO; those below 3: the largest number of workers and the first "
                              "rule, over shm [all]")
+    PARSER.add_argument("--on-disk", nargs="*", type=float, default=[0.5, 1], metavar="SHARE",
+                        help="of optimizer states, for gpt and mlp with the largest number of "
+                             "workers and the last rule, over shm [0.5 1]")
+    PARSER.add_argument("--folder", default="build/bench-memory", metavar="DIR",
+                        help="for the files of these states [build/bench-memory]")
     PARSER.add_argument("--iterations", type=positive, default=10)
     PARSER.add_argument("--timeout", type=float, default=900, metavar="SECONDS",
                         help="of one run [900]")

@@ -125,6 +125,9 @@ class PeakWatch:
         everyone = [*pids, *(child for pid in pids for child in _children(pid))]
         try:  # all stand still meanwhile, so that what is read one after the other belongs together
             _signal_all(everyone, signal.SIGSTOP)
-            self.peak_mib = max(self.peak_mib, sum(map(pss_mib, everyone)))
+            self.look(everyone)
         finally:
             _signal_all(everyone, signal.SIGCONT)
+
+    def look(self, pids: list[int]) -> None:
+        self.peak_mib = max(self.peak_mib, sum(map(pss_mib, pids)))

@@ -29,9 +29,9 @@
 #include "p2p/job/limits.h"
 #include "sharding/program/program.h"
 #include "sharding/study/cost_profile.h"
+#include "sharding/study/disk_verdict.h"
 #include "sharding/study/render.h"
 #include "sharding/study/simulate.h"
-#include "zero/config/tier.h"
 #include "zero/optimizer/optimizer.h"
 #include "zero/transport_needs.h"
 
@@ -318,6 +318,10 @@ absl::StatusOr<PlannedRun> PlanRun(const RunInput& input, const PlanFunction& pl
   request.proof = input.proof;
   if (input.resumed != nullptr) request.first_iteration = input.resumed->state().version.value;
   if (input.chosen.has_value()) request = WithRule(std::move(request), *input.chosen);
+  if (input.streamed.share >= 0) {
+    request.streamed_share = input.streamed.share;
+    request.staging_bytes = input.streamed.staging_bytes;
+  }
   if (input.stage_per_layer) {
     request.stages = static_cast<int>(counted.size());
     request.boundaries.resize(counted.size());
@@ -368,13 +372,19 @@ absl::StatusOr<MemoryForecast> ForecastRun(const Config& config, const PlannedRu
   return ForecastMemory(run.planned.plan, options);
 }
 
+// The certificate of this plan, with what has been measured so far.
+static absl::Status CertifyPlan(const RunInput& input, const PlannedRun& run, RunFit& fit) {
+  RZ_ASSIGN_OR_RETURN(fit.input.states, ForecastRun(input.config, run));
+  RZ_ASSIGN_OR_RETURN(fit.input.extras, ExtrasOf(input, run.planned));
+  fit.certificate = Certify(fit.input);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<RunFit> CertifyRun(const RunInput& run_input, const PlannedRun& run, Parent parent) {
   const Config& config = run_input.config;
   // Found before this process takes memory itself.
   RunFit fit{.budgets = FindBudgets(config)};
-  FitInput input;
-  RZ_ASSIGN_OR_RETURN(input.states, ForecastRun(config, run));
-  RZ_ASSIGN_OR_RETURN(input.extras, ExtrasOf(run_input, run.planned));
+  FitInput& input = fit.input;
   const int workers = config.cyclic.workers;
   std::map<std::string, int> numbers;
   for (const std::string& host : run_input.hosts) {
@@ -385,7 +395,7 @@ absl::StatusOr<RunFit> CertifyRun(const RunInput& run_input, const PlannedRun& r
   input.one_process = config.cyclic.transport == CyclicConfig::Transport::kLocal;
   fit.unit = PoolKindOf(run_input) == PoolKind::kReceived ? FitUnit::kWorker : FitUnit::kHost;
   // If not even memory without a pass fits, there may be no room to measure a pass.
-  fit.certificate = Certify(input);
+  RZ_RETURN_IF_ERROR(CertifyPlan(run_input, run, fit));
   if (!CheckFit(fit.certificate, fit.budgets).ok()) return fit;
   ReturnFreedMemory();  // what the proof took is free again, and not to be counted
   RZ_ASSIGN_OR_RETURN(const PassMemory pass, MeasureRunPass(run_input, run));
@@ -401,6 +411,40 @@ absl::StatusOr<RunFit> CertifyRun(const RunInput& run_input, const PlannedRun& r
   input.process_bytes = std::max<int64_t>(0, mine.private_dirty - passed);
   input.process_once_bytes = above.pss + mine.pss - mine.private_dirty;
   fit.certificate = Certify(input);
+  return fit;
+}
+
+absl::StatusOr<RunFit> FitRun(RunInput& input, PlannedRun& run, Parent parent) {
+  const Config& config = input.config;
+  const OffloadConfig& offload = config.offload;
+  const bool said = config.keys.Given("zero_optimization.offload_optimizer.ratio") ||
+                    !offload.stages.empty() || !config.cyclic.memory_budget.host.has_value();
+  if (said || parent == Parent::kStranger || !run.planned.plan.any_streams()) {
+    return CertifyRun(input, run, parent);
+  }
+  std::vector<Streamed> ways;  // the one that takes most memory first
+  for (double share = 0; share <= 1; share += 0.125) ways.push_back({share, offload.staging_bytes});
+  const int64_t chosen = offload.staging_bytes > 0 ? 0 : run.planned.plan.staging_bytes;
+  for (int64_t less = chosen / 2; less >= kLeastStaging; less /= 2) ways.push_back({1, less});
+  const auto plan = [&](const Streamed& streamed) -> absl::Status {
+    input.streamed = streamed;
+    RZ_ASSIGN_OR_RETURN(run, PlanRun(input));
+    return absl::OkStatus();
+  };
+  // A pass is measured once, beside as little as possible.
+  RZ_RETURN_IF_ERROR(plan(ways.back()));
+  RZ_ASSIGN_OR_RETURN(RunFit fit, CertifyRun(input, run, parent));
+  if (!CheckFit(fit.certificate, fit.budgets).ok()) return fit;
+  for (const Streamed& way : ways) {
+    RZ_RETURN_IF_ERROR(plan(way));
+    RZ_RETURN_IF_ERROR(CertifyPlan(input, run, fit));
+    if (CheckFit(fit.certificate, fit.budgets).ok()) break;
+  }
+  const int64_t streamed = fit.certificate.HostPeak(0, MemoryPlace::kDisk);  // there is one host
+  fit.text = absl::StrFormat(
+      "offload: %s of optimizer states go to NVMe, through %s of memory of each worker: the least "
+      "with which the run fits into cyclic.memory_budget.host",
+      SizeText(double(streamed)), SizeText(double(run.planned.plan.staging_bytes)));
   return fit;
 }
 
@@ -551,19 +595,6 @@ absl::StatusOr<PlanTimes> FindSpeed(const RunInput& input, const PlannedRun& run
   return times;
 }
 
-// `speed` gets the disk.
-absl::StatusOr<RunDisk> JudgeDiskOf(const RunInput& input, const PlannedRun& run,
-                                    SimulationOptions& speed) {
-  const int workers = std::ranges::max(speed.links.hosts);
-  RZ_ASSIGN_OR_RETURN(speed.disk, ProbeTier(input.config, run.planned, workers));
-  RunDisk disk;
-  RZ_ASSIGN_OR_RETURN(disk.verdict, JudgeDisk(run.planned.plan, speed));
-  std::optional<double> endurance = input.config.offload.endurance;
-  if (endurance.has_value()) *endurance *= 1e12;
-  disk.text = DescribeDisk(disk.verdict, endurance);
-  return disk;
-}
-
 // How long an iteration of the plan will take here, and why. The errors of FindSpeed. A disk that
 // cannot be probed here is said, and is no error: the run may be for another machine.
 absl::StatusOr<PlanTimes> PredictTimes(const RunInput& input, const PlannedRun& run,
@@ -581,7 +612,7 @@ absl::StatusOr<PlanTimes> PredictTimes(const RunInput& input, const PlannedRun& 
           : absl::StrCat(" of each of ", hosts, " hosts like this one, ", times.speed.links.text),
       "\n", DescribeStep(step), window);
   if (!plan.any_streams()) return times;
-  const absl::StatusOr<RunDisk> disk = JudgeDiskOf(input, run, times.speed);
+  const absl::StatusOr<TierVerdict> disk = JudgeTier(input.config, run.planned, times.speed);
   absl::StrAppend(&times.text,
                   disk.ok()
                       ? disk->text
@@ -659,16 +690,17 @@ absl::Status WritePlanFiles(const CommandLine& line, const Plan& plan,
 absl::StatusOr<std::string> DescribeFitInChild(RunInput& input) {
   const auto body = [&](WorkerContext&) -> absl::StatusOr<std::string> {
     PrepareTorch(input.config.cyclic.threads);
-    RZ_ASSIGN_OR_RETURN(const PlannedRun run, PlanRun(input));
-    RZ_ASSIGN_OR_RETURN(const RunFit fit, CertifyRun(input, run, Parent::kLauncher));
+    RZ_ASSIGN_OR_RETURN(PlannedRun run, PlanRun(input));
+    RZ_ASSIGN_OR_RETURN(const RunFit fit, FitRun(input, run, Parent::kLauncher));
     const absl::Status fits = CheckFit(fit.certificate, fit.budgets);
-    const std::string text =
-        absl::StrCat(run.planned.rule_choice, run.planned.rule_choice.empty() ? "" : "\n",
-                     DescribeFit(fit.certificate, fit.budgets, fit.unit),
-                     fits.ok() ? "" : absl::StrCat("warning: ", fits.message(), "\n"));
+    const std::string text = absl::StrCat(
+        run.planned.rule_choice, run.planned.rule_choice.empty() ? "" : "\n",
+        DescribeFit(fit.certificate, fit.budgets, fit.unit), fit.text, fit.text.empty() ? "" : "\n",
+        fits.ok() ? "" : absl::StrCat("warning: ", fits.message(), "\n"));
     return OrderedJson({{"fit", text},
                         {"proof", run.planned.proof.Write()},
-                        {"rule", ToString(run.planned.plan.rule)}})
+                        {"rule", ToString(run.planned.plan.rule)},
+                        {"streamed", {input.streamed.share, input.streamed.staging_bytes}}})
         .dump();
   };
   RZ_ASSIGN_OR_RETURN(const std::vector<std::string> results,
@@ -676,6 +708,7 @@ absl::StatusOr<std::string> DescribeFitInChild(RunInput& input) {
   const OrderedJson found = OrderedJson::parse(results[0]);
   RZ_ASSIGN_OR_RETURN(input.proof, PlanProof::Parse(found["proof"]));
   RZ_ASSIGN_OR_RETURN(input.chosen, ParseRule(found["rule"]));
+  input.streamed = {found["streamed"][0], found["streamed"][1]};
   return found["fit"].get<std::string>();
 }
 
@@ -696,16 +729,15 @@ absl::Status CheckPlanFiles(const CommandLine& line, const Config& config) {
 
 }  // namespace
 
-absl::StatusOr<RunDisk> JudgeRunDisk(const RunInput& input, const PlannedRun& run) {
+absl::StatusOr<TierVerdict> JudgeRunDisk(const RunInput& input, const PlannedRun& run) {
   std::optional<SavedProfile> profile;
   if (!input.config.cyclic.profile.empty()) {
     RZ_ASSIGN_OR_RETURN(profile, ReadProfile(input.config.cyclic.profile));
   }
   RZ_ASSIGN_OR_RETURN(PlanTimes times, FindSpeed(input, run, profile));
-  RZ_ASSIGN_OR_RETURN(RunDisk disk, JudgeDiskOf(input, run, times.speed));
-  if (disk.verdict.hidden() || !input.config.offload.require_hidden) return disk;
-  return input.config.Error("cyclic.offload.require_hidden", "a step would wait for the disk:\n",
-                            disk.text);
+  RZ_ASSIGN_OR_RETURN(TierVerdict disk, JudgeTier(input.config, run.planned, times.speed));
+  RZ_RETURN_IF_ERROR(CheckHidden(input.config, disk));
+  return disk;
 }
 
 absl::Status RunPlan(const CommandLine& line) {

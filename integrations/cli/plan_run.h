@@ -27,11 +27,17 @@
 #include "sharding/memory/block_table.h"
 #include "sharding/memory/fit_certificate.h"
 #include "sharding/plan.h"
-#include "sharding/study/disk_verdict.h"
 #include "zero/config/config.h"
+#include "zero/config/tier.h"
 #include "zero/model_plan.h"
 
 namespace ringzero {
+
+// How much of the optimizer states streams, and through how much memory of each worker.
+struct Streamed {
+  double share = -1;          // negative: as the configuration says
+  int64_t staging_bytes = 0;  // 0: the plan chooses
+};
 
 // What is to run.
 struct RunInput {
@@ -42,6 +48,7 @@ struct RunInput {
   bool stage_per_layer = false;               // in place of the configuration's stages
   std::optional<PlanProof> proof;             // by the process that planned first
   std::optional<Rule> chosen;                 // the rule of that process' plan: "auto" chooses once
+  Streamed streamed;                          // as FitRun has chosen in that process
   std::shared_ptr<const Checkpoint> resumed;  // goes on from there; null: from the beginning
   std::shared_ptr<const CheckpointLock> lock;  // of the folder of checkpoints
 };
@@ -75,6 +82,8 @@ struct RunFit {
   FitCertificate certificate;
   FitBudgets budgets;
   FitUnit unit = FitUnit::kHost;
+  FitInput input;    // of the certificate
+  std::string text;  // for the user: how many of the states stream, if FitRun chose it
 };
 
 // The fit certificate of a configured run: measured, counted, and held against the budget. It
@@ -82,19 +91,18 @@ struct RunFit {
 // launches the workers, before anything else has computed there.
 absl::StatusOr<RunFit> CertifyRun(const RunInput& input, const PlannedRun& run, Parent parent);
 
+// As CertifyRun. If states may stream, there is a budget, and the configuration does not say how
+// many of them, it plans again: as few of them stream as the budget allows, and if not even all of
+// them are enough, through less memory. Changes input.streamed and `run`. Not for workers that
+// others launch: each would choose for itself.
+absl::StatusOr<RunFit> FitRun(RunInput& input, PlannedRun& run, Parent parent);
+
 // What state.json says of a run, but for what each version has of its own.
 CheckpointState StateOf(const RunInput& input, const PlannedRun& run);
 
-struct RunDisk {
-  DiskVerdict verdict;
-  std::string text;  // DescribeDisk
-};
-
-// Before a run whose states stream: whether a step waits for the disk, by a probe of the disk and a
-// simulation. The simulation takes the frozen profile or, without one, speeds measured now. Uses
-// torch. InvalidArgument: a step would wait, and cyclic.offload.require_hidden refuses such a run;
-// and the errors of ProbeTier.
-absl::StatusOr<RunDisk> JudgeRunDisk(const RunInput& input, const PlannedRun& run);
+// Before a run whose states stream. The simulation takes the frozen profile or, without one, speeds
+// measured now. Uses torch. The errors of JudgeTier and CheckHidden.
+absl::StatusOr<TierVerdict> JudgeRunDisk(const RunInput& input, const PlannedRun& run);
 
 // What must be equal in all workers' data, wherever each worker finds its data: lines.
 std::string DataLines(const Dataset& data);

@@ -168,16 +168,16 @@ absl::StatusOr<PlannedRun> PlanAndCheck(TrainRun& run, const PlanFunction& plan_
         DescribeNewStart(*run.input.resumed, planned.planned.plan, planned.planned.layouts);
     if (!start.empty()) note(start);
   }
-  RZ_ASSIGN_OR_RETURN(
-      const RunFit fit,
-      CertifyRun(run.input, planned, run.seat.has_value() ? Parent::kStranger : Parent::kLauncher));
+  const Parent parent = run.seat.has_value() ? Parent::kStranger : Parent::kLauncher;
+  RZ_ASSIGN_OR_RETURN(const RunFit fit, FitRun(run.input, planned, parent));
   RZ_RETURN_IF_ERROR(Annotate(CheckFit(fit.certificate, fit.budgets), run.config().keys.file()));
   run.certificate = RunFitJson(fit);
   if (!run.speaks()) return planned;
   const std::string slow = DescribeSlowType(run.config());
   if (!slow.empty()) note(slow);
+  if (!fit.text.empty()) note(fit.text);
   if (planned.planned.plan.any_streams()) {
-    RZ_ASSIGN_OR_RETURN(const RunDisk disk, JudgeRunDisk(run.input, planned));
+    RZ_ASSIGN_OR_RETURN(const TierVerdict disk, JudgeRunDisk(run.input, planned));
     note(disk.text.substr(0, disk.text.size() - 1));
     run.disk = RunDiskJson(disk.verdict);
   }
@@ -199,6 +199,7 @@ absl::Status CheckPlanInChild(TrainRun& run) {
                         {"disk", run.disk},
                         {"rule", ToString(planned.planned.plan.rule)},
                         {"rule_text", run.rule_text},
+                        {"streamed", {run.input.streamed.share, run.input.streamed.staging_bytes}},
                         {"proof", planned.planned.proof.Write()}})
         .dump();
   };
@@ -212,6 +213,7 @@ absl::Status CheckPlanInChild(TrainRun& run) {
   run.disk = found["disk"];
   run.rule_text = found["rule_text"];
   RZ_ASSIGN_OR_RETURN(run.input.chosen, ParseRule(found["rule"]));
+  run.input.streamed = {found["streamed"][0], found["streamed"][1]};
   RZ_ASSIGN_OR_RETURN(run.input.proof, PlanProof::Parse(found["proof"]));
   return absl::OkStatus();
 }

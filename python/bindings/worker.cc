@@ -16,10 +16,12 @@
 #include "base/status.h"
 #include "base/system_names.h"
 #include "integrations/torch/describe_model.h"
+#include "integrations/torch/measurements.h"
 #include "integrations/torch/tcp_rendezvous.h"
 #include "p2p/failure.h"
 #include "p2p/job/limits.h"
 #include "sharding/plan.h"
+#include "sharding/study/cost_profile.h"
 #include "zero/config/tier.h"
 #include "zero/optimizer/rate_curve.h"
 
@@ -45,10 +47,6 @@ absl::StatusOr<Config> ConfigOf(std::string text, const std::string& file) {
   if (!config.cyclic.checkpoint.folder.empty()) {
     return config.Error("cyclic.checkpoint",
                         "not in Python yet: engine.state_dict() has the values");
-  }
-  if (config.offload.require_hidden) {
-    return config.Error("cyclic.offload.require_hidden",
-                        "not in Python: only `ringzero train` looks at the disk before a run");
   }
   if (config.cyclic.transport == CyclicConfig::Transport::kLocal) {
     return config.Error("cyclic.transport",
@@ -173,6 +171,20 @@ absl::StatusOr<PlannedRun> Worker::Plan(const RunLength& length, bool collects,
   return run;
 }
 
+absl::Status Worker::JudgeDisk(const PlannedModel& planned) const {
+  if (self_ > 0 || !planned.plan.any_streams()) return absl::OkStatus();
+  const CyclicConfig& cyclic = config_.cyclic;
+  const auto hosts = job_.has_value() ? job_->seat.hosts : std::vector<std::string>();
+  const std::vector<int64_t> moments = MomentBytes(config_.optimizer, planned.layouts);
+  SimulationOptions speed = EstimateTicks(planned.plan, moments, MeasureSpeed());
+  ShareCores(CoresOfJob(hosts, cyclic.workers) / cyclic.threads, speed);
+  speed.links = LinkOf(cyclic);
+  speed.links.hosts = CountByHost(hosts, cyclic.workers);
+  RZ_ASSIGN_OR_RETURN(const TierVerdict tier, JudgeTier(config_, planned, speed));
+  std::cerr << "ringzero: " << tier.text << std::flush;
+  return CheckHidden(config_, tier);
+}
+
 Worker::Worker(Config config, const PythonModel& model, const RunLength& length, bool collects)
     : config_(std::move(config)),
       layers_(FactoriesOf(model, config_.seed)),
@@ -222,7 +234,8 @@ Worker::Worker(Config config, const PythonModel& model, const RunLength& length,
   if (!cyclic.flight_recorder) ring.engine.recorder.capacity = 0;
   ring.engine.on_report = [this](Iteration t, LapTask::Kind kind,
                                  const std::vector<double>& metrics) { Hear(t, kind, metrics); };
-  absl::StatusOr<OpenedTier> tier = OpenTier(config_, planned, seat.self);
+  const absl::Status disk = JudgeDisk(planned);
+  absl::StatusOr<OpenedTier> tier = disk.ok() ? OpenTier(config_, planned, seat.self) : disk;
   if (tier.ok()) {
     tier_file_ = std::move(tier->file);
     ring.engine.tier = std::move(tier->options);

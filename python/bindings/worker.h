@@ -99,6 +99,9 @@ class Worker {
  private:
   absl::StatusOr<PlannedRun> Plan(const RunLength& length, bool collects,
                                   const PlanFunction& plan_model) const;
+  // Of worker 0, where states stream: it says whether a step will wait for the disk. The errors of
+  // JudgeTier and CheckHidden.
+  absl::Status JudgeDisk(const PlannedModel& planned) const;
   RingModel& ring();
   void Hear(Iteration t, LapTask::Kind kind, const std::vector<double>& metrics);
   // What waits ends with `why`. Nothing after Close.

@@ -213,10 +213,14 @@ absl::Status CheckFit(const FitCertificate& fit, const FitBudgets& budgets) {
           };
           return bytes(a) < bytes(b);
         });
+    const auto moments = std::ranges::find(fit.lines, "moments", &FitLine::name);
+    const bool by_disk = moments != fit.lines.end() && moments->place == place &&
+                         fit.Bytes(*moments, host) > wanted - *budget.bytes;
     return InvalidArgument(
         "the run does not fit: ", ToString(place), " memory: wanted ", Amount(wanted), ", found ",
         Amount(*budget.bytes), " (", budget.source, "); most of it is ", largest->name, ", ",
-        Amount(fit.Bytes(*largest, host)), "; what would help: ", HelpFor(largest->name));
+        Amount(fit.Bytes(*largest, host)), "; what would help: ", HelpFor(largest->name),
+        by_disk ? ", or optimizer states on NVMe (zero_optimization.offload_optimizer)" : "");
   }
   return absl::OkStatus();
 }

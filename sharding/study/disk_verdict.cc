@@ -54,8 +54,6 @@ absl::StatusOr<DiskVerdict> TimeSteps(const Plan& plan, const SimulationOptions&
                      .written_bytes = written};
 }
 
-constexpr int64_t kLeastStaging = 16 << 20;
-
 // Changes that hide the disk, the cheapest of each kind.
 absl::StatusOr<std::vector<std::string>> FindWaysOut(const Plan& plan, const DiskVerdict& verdict,
                                                      const SimulationOptions& speed) {

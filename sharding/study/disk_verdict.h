@@ -45,6 +45,7 @@ std::string DescribeDisk(const DiskVerdict& verdict, std::optional<double> endur
 // times; but at most half of what the fullest worker streams. The plan's costs decide, so all
 // workers choose the same. Errors of Simulate and ChooseWindow.
 absl::StatusOr<int64_t> ChooseStaging(const Plan& plan);
+inline constexpr int64_t kLeastStaging = 16 << 20;
 
 }  // namespace ringzero
 

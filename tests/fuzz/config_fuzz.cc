@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const Finding& finding : checked.findings.all()) {
     FuzzCheck(finding.line.find('\n') == std::string::npos, "more than one line: " + finding.line);
   }
-  if (checked.verdict() == Verdict::kReject) return 0;
+  if (!checked.status().ok()) return 0;
   const CheckedConfig again = CheckConfig(checked.config.Print(), source);
   FuzzCheck(again.config.keys.SharedLines() == checked.config.keys.SharedLines(),
             "reads back differently: " + checked.config.Print() + "\n" +

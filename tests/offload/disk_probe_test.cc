@@ -6,6 +6,7 @@
 
 #include "offload/io_engine.h"
 #include "offload/tier_file.h"
+#include "tests/offload/io_decorators.h"
 #include "tests/support/status_matchers.h"
 
 namespace ringzero {
@@ -19,8 +20,10 @@ TEST(ProbeDisk, FindsTheRateOfASlowedDisk) {
         const double found,
         ProbeDisk(MakeThrottled(MakeMemoryEngine(), rate), /*file=*/1,
                   {.file_bytes = 4 << 20, .block_bytes = 1 << 16, .time = milliseconds(400)}));
-    // What is under way at the end counts with the time that it takes.
-    EXPECT_NEAR(found, rate, 0.1 * rate);
+    // What is under way at the end counts with the time that it takes. A busy machine makes the disk
+    // slower, and never faster.
+    EXPECT_LE(found, 1.01 * rate);
+    EXPECT_GE(found, 0.5 * rate);
   }
 }
 

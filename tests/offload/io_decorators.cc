@@ -1,6 +1,7 @@
-// Each keeps the requests that are under way, by tag.
+// Each but the one of memory keeps the requests that are under way, by tag.
 #include "tests/offload/io_decorators.h"
 
+#include <cstring>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -10,6 +11,40 @@
 
 namespace ringzero {
 namespace {
+
+class MemoryEngine : public IoEngine {
+ public:
+  using IoEngine::Submit;
+  absl::Status Submit(std::span<const IoRequest> requests) override {
+    for (const IoRequest& request : requests) results_.push_back({request.tag, Do(request)});
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::vector<IoResult>> Wait(Deadline) override {
+    return std::exchange(results_, {});
+  }
+  size_t under_way() const override { return results_.size(); }
+
+ private:
+  absl::Status Do(const IoRequest& request) {
+    std::vector<std::byte>& file = files_[request.file];
+    const size_t end = static_cast<size_t>(request.offset) + request.memory.size();
+    if (request.memory.empty()) return absl::OkStatus();
+    if (request.kind == IoRequest::Kind::kWrite && end > file.size()) file.resize(end);
+    if (end > file.size()) {
+      return absl::OutOfRangeError(absl::StrCat("read of ", request.memory.size(),
+                                                " bytes at offset ", request.offset,
+                                                ": the file ends at ", file.size()));
+    }
+    std::byte* const at = file.data() + request.offset;
+    const bool reads = request.kind == IoRequest::Kind::kRead;
+    std::memcpy(reads ? request.memory.data() : at, reads ? at : request.memory.data(),
+                request.memory.size());
+    return absl::OkStatus();
+  }
+
+  std::map<int, std::vector<std::byte>> files_;
+  std::vector<IoResult> results_;
+};
 
 class Decorator : public IoEngine {
  public:
@@ -108,6 +143,8 @@ class TracedIo final : public Decorator {
 };
 
 }  // namespace
+
+std::unique_ptr<IoEngine> MakeMemoryEngine() { return std::make_unique<MemoryEngine>(); }
 
 std::unique_ptr<IoEngine> MakeFaultyIo(std::unique_ptr<IoEngine> engine, IoFault fault) {
   return std::make_unique<FaultyIo>(std::move(engine), std::move(fault));

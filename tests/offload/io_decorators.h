@@ -1,5 +1,5 @@
-// I/O engines around another one: one that fails on purpose, one that looks at how it is used, one that writes down what it
-// is asked for.
+// An I/O engine of memory. Engines around another one: one that fails on purpose, one that looks at how it is used, one that
+// writes down what it is asked for.
 #ifndef RINGZERO_TESTS_OFFLOAD_IO_DECORATORS_H_
 #define RINGZERO_TESTS_OFFLOAD_IO_DECORATORS_H_
 
@@ -11,6 +11,9 @@
 #include "offload/io_engine.h"
 
 namespace ringzero {
+
+// Files in memory, which grow as they are written. The descriptor may be any number.
+std::unique_ptr<IoEngine> MakeMemoryEngine();
 
 // Gives the request an error in place of its result; OK: the result stands. The request itself is done.
 using IoFault = std::function<absl::Status(const IoRequest&)>;

@@ -24,6 +24,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "offload/io_pieces.h"
+#include "tests/offload/io_decorators.h"
 #include "tests/support/status_matchers.h"
 
 namespace ringzero {

@@ -379,14 +379,10 @@ def test_what_is_not_finite_ends_the_run_if_it_is_to() -> None:
         engine.close()
 
 
-@pytest.mark.parametrize("key, value", [
-    ("tensorboard", {"enabled": True, "output_path": "x"}), ("csv_monitor", {"enabled": True, "output_path": "x"}),
-    ("cyclic.offload.require_hidden", True)])
-def test_keys_that_do_nothing_here_are_refused(key: str, value: object) -> None:
-    for name in reversed(key.split(".")):
-        value = {name: value}
+@pytest.mark.parametrize("key", ["tensorboard", "csv_monitor"])
+def test_keys_that_do_nothing_here_are_refused(key: str) -> None:
     with pytest.raises(ringzero.InputError, match=f"{key}: not in Python"):
-        train(net(), config={**CONFIG, **value})
+        train(net(), config={**CONFIG, key: {"enabled": True, "output_path": "x"}})
 
 
 def test_updates_leave_no_memory_behind() -> None:

@@ -85,6 +85,14 @@ def test_states_on_nvme_have_the_same_bits(tmp_path: pathlib.Path) -> None:
         assert end.code == 2 and "zero_optimization.offload_optimizer.nvme_path" in end.err, end
 
 
+def test_a_run_says_before_it_begins_whether_it_waits_for_its_disk(tmp_path: pathlib.Path) -> None:
+    ends = train(2, dim=128, nvme=str(tmp_path), hidden=0.001)
+    assert [end.code for end in ends] == [2, 2] and ends[0].err.count("disk        needs ") == 2, ends
+    for end in ends:
+        assert "cyclic.offload.require_hidden: a step would wait for the disk" in end.err, end
+    assert not list(tmp_path.iterdir())
+
+
 # fault: exit code of worker 1, of the others, and what the others say of it.
 FAULTS = {
     "kill": (-9, 3, "worker 1 died"),

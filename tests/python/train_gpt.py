@@ -26,6 +26,7 @@ class Options:
     seeded: bool = True
     dim: int = 32
     nvme: str = ""    # a folder for optimizer states
+    hidden: float = 0  # GB/s of a disk that is to be hidden
 
 
 class Block(nn.Module):
@@ -93,6 +94,8 @@ def main() -> None:
     config = {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": options.laps, "seed": 5, "gradient_clipping": 1.0,
               "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "weight_decay": 0.01}},
               "zero_optimization": {"stage": options.zero_stage, **offload}, "cyclic": {"rule": options.rule, "warmup_updates": 0, "predict": False, "peer_timeout": 3}}
+    if options.hidden:
+        config["cyclic"]["offload"] = {"bandwidth": options.hidden, "require_hidden": True}
     engine, _, loader, _ = ringzero.initialize(model=model, config=config, training_data=samples(), iterations=options.iterations,
                                                cut=options.cut or None, example=example())
     for ids, labels in loader:

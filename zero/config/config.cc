@@ -626,16 +626,6 @@ absl::StatusOr<RuleQuestion> QuestionOf(const Config& config) {
 
 }  // namespace
 
-Verdict CheckedConfig::verdict() const {
-  using Kind = Finding::Kind;
-  if (findings.First(Kind::kError) != nullptr) return Verdict::kReject;
-  const bool no_batch =
-      !config.keys.Has("train_batch_size") && !config.keys.Has("train_micro_batch_size_per_gpu");
-  if (no_batch || findings.HasAuto()) return Verdict::kAcceptAuto;
-  const bool warns = findings.Count(Kind::kNoEffect) + findings.Count(Kind::kOutside) > 0;
-  return warns ? Verdict::kWarn : Verdict::kAccept;
-}
-
 absl::Status CheckedConfig::status() const {
   std::string lines;
   for (const Finding& finding : findings.all()) {

@@ -200,12 +200,11 @@ struct Config {
   }
 };
 
-// A configuration that `train` may refuse: any file of DeepSpeed's has a verdict. In `config`, what
+// A configuration that `train` may refuse: any file of DeepSpeed's can be read. In `config`, what
 // could not be read or is not given stays at its default; config.keys has all the rest.
 struct CheckedConfig {
   Config config;
   Findings findings;
-  Verdict verdict() const;
   // All errors, a line each; OK when there is none.
   absl::Status status() const;
 };

@@ -436,17 +436,6 @@ int Findings::Count(Finding::Kind kind) const {
 
 bool Findings::IsFull() const { return all_.size() >= kMaxFindings; }
 
-bool Findings::HasAuto() const {
-  return std::any_of(all_.begin(), all_.end(), [](const Finding& f) {
-    return f.is_auto || f.kind == Finding::Kind::kAuto || f.kind == Finding::Kind::kMustSet;
-  });
-}
-
-absl::string_view ToString(Verdict verdict) {
-  constexpr absl::string_view kNames[] = {"accept", "accept_auto", "warn", "reject"};
-  return kNames[static_cast<int>(verdict)];
-}
-
 const JsonValue& ResolvedKeys::Json(absl::string_view path) const {
   const auto found = values_.find(path);
   RZ_CHECK(found != values_.end(), absl::StrCat("no value of ", path));

@@ -54,21 +54,11 @@ class Findings {
   std::vector<Finding>& all() { return all_; }
   const Finding* First(Finding::Kind kind) const;  // null: none
   int Count(Finding::Kind kind) const;
-  bool IsFull() const;   // then only a first error is added
-  bool HasAuto() const;  // is any value "auto", whatever became of it?
+  bool IsFull() const;  // then only a first error is added
 
  private:
   std::vector<Finding> all_;
 };
-
-// What an engine that ignores nothing says of a whole configuration.
-enum class Verdict {
-  kAccept,
-  kAcceptAuto,  // once its "auto" values (or a batch size) are given
-  kWarn,        // with a line for each key that does nothing here
-  kReject,
-};
-absl::string_view ToString(Verdict verdict);  // "accept", "accept_auto", "warn", "reject"
 
 class ResolvedKeys {
  public:

@@ -36,6 +36,9 @@ absl::StatusOr<OpenedTier> OpenTier(const Config& config, const PlannedModel& pl
   return tier;
 }
 
+namespace {
+
+// For `workers` of one host. Nanoseconds.
 absl::StatusOr<DiskTicks> ProbeTier(const Config& config, const PlannedModel& planned,
                                     int workers) {
   const OffloadConfig& offload = config.offload;
@@ -59,6 +62,26 @@ absl::StatusOr<DiskTicks> ProbeTier(const Config& config, const PlannedModel& pl
     return config.Error(kNvmePathKey, offload.nvme_path, ": ", rate.status().message());
   const double alone = one > 0 ? std::min(one, *rate) : *rate;
   return DiskTicks{.per_byte = 1e9 / alone, .at_once = *rate / alone};
+}
+
+}  // namespace
+
+absl::StatusOr<TierVerdict> JudgeTier(const Config& config, const PlannedModel& planned,
+                                      SimulationOptions& speed) {
+  const int workers = std::ranges::max(speed.links.hosts);
+  RZ_ASSIGN_OR_RETURN(speed.disk, ProbeTier(config, planned, workers));
+  TierVerdict tier;
+  RZ_ASSIGN_OR_RETURN(tier.verdict, JudgeDisk(planned.plan, speed));
+  std::optional<double> endurance = config.offload.endurance;
+  if (endurance.has_value()) *endurance *= 1e12;
+  tier.text = DescribeDisk(tier.verdict, endurance);
+  return tier;
+}
+
+absl::Status CheckHidden(const Config& config, const TierVerdict& tier) {
+  if (tier.verdict.hidden() || !config.offload.require_hidden) return absl::OkStatus();
+  return config.Error("cyclic.offload.require_hidden", "a step would wait for the disk:\n",
+                      tier.text);
 }
 
 }  // namespace ringzero

@@ -1,4 +1,5 @@
-// OpenTier: the tier file of a worker whose states stream, as the configuration says.
+// OpenTier: the tier file of a worker whose states stream, as the configuration says. JudgeTier:
+// whether a run will wait for it.
 //
 //   RZ_ASSIGN_OR_RETURN(OpenedTier tier, OpenTier(config, planned, self));
 //   engine_options.tier = std::move(tier.options);      // tier.file outlives the engine
@@ -12,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "offload/tier_file.h"
+#include "sharding/study/disk_verdict.h"
 #include "sharding/study/simulate.h"
 #include "zero/config/config.h"
 #include "zero/model_plan.h"
@@ -29,9 +31,18 @@ struct OpenedTier {
 absl::StatusOr<OpenedTier> OpenTier(const Config& config, const PlannedModel& planned,
                                     WorkerId self);
 
-// The disk of nvme_path, by a probe of a second and a half on a file as OpenTier makes it: for
-// `workers` of one host. Nanoseconds. The errors of OpenTier, and of the disk.
-absl::StatusOr<DiskTicks> ProbeTier(const Config& config, const PlannedModel& planned, int workers);
+struct TierVerdict {
+  DiskVerdict verdict;
+  std::string text;  // DescribeDisk
+};
+
+// Whether a step waits for the disk of nvme_path: by a probe of a second and a half, on a file as
+// OpenTier makes it, and by a simulation with `speed` (nanoseconds), which gets the disk. The errors
+// of OpenTier, and of the disk.
+absl::StatusOr<TierVerdict> JudgeTier(const Config& config, const PlannedModel& planned,
+                                      SimulationOptions& speed);
+// InvalidArgument: a step would wait, and cyclic.offload.require_hidden refuses such a run.
+absl::Status CheckHidden(const Config& config, const TierVerdict& tier);
 
 }  // namespace ringzero
 
