@@ -172,7 +172,7 @@ absl::Status StateStore::Turn(std::unique_lock<std::mutex>& lock) {
   absl::Status status = options_.engine->Submit(requests);
   if (status.ok() && ended.empty() && options_.engine->under_way() > 0) {
     const absl::StatusOr<std::vector<IoResult>> results = WaitForDisk();
-    status = Annotate(results.status(), options_.file_name);
+    status = results.status();
     for (size_t i = 0; status.ok() && i < results->size(); ++i) {
       const absl::StatusOr<bool> last = End((*results)[i]);
       status = last.status();
@@ -192,7 +192,11 @@ absl::StatusOr<std::vector<IoResult>> StateStore::WaitForDisk() {
     const auto look = std::min(deadline, std::chrono::steady_clock::now() + kLook);
     absl::StatusOr<std::vector<IoResult>> results = options_.engine->Wait(look);
     const bool late = std::chrono::steady_clock::now() >= deadline;
-    if (late || !absl::IsDeadlineExceeded(results.status())) return results;
+    if (late || !absl::IsDeadlineExceeded(results.status())) {
+      if (results.ok()) return results;
+      const Place& oldest = under_way_.front();
+      return Annotated(results.status(), oldest, PieceOf(oldest).extents[0].offset);
+    }
     const std::lock_guard lock(mutex_);
     if (stop_) return std::vector<IoResult>();
   }
@@ -207,6 +211,7 @@ bool StateStore::Begin(const Place& place, bool writes, std::vector<IoRequest>& 
     std::ranges::fill(memory, std::byte{0});
     return true;
   }
+  under_way_.push_back(place);
   size_t at = 0;
   for (const Extent& extent : PieceOf(place).extents) {
     requests.push_back({.kind = writes ? IoRequest::Kind::kWrite : IoRequest::Kind::kRead,
@@ -225,7 +230,9 @@ absl::StatusOr<bool> StateStore::End(const IoResult& result) {
   const std::vector<Extent>& extents = PieceOf(place).extents;
   const Extent& extent = extents[result.tag & ((1 << kExtentBits) - 1)];
   if (!result.status.ok()) return Annotated(result.status, place, extent.offset);
-  return --state.under_way == 0;
+  if (--state.under_way > 0) return false;
+  std::erase(under_way_, place);
+  return true;
 }
 
 void StateStore::Finish(const Place& place) {

@@ -114,12 +114,14 @@ class StateStore {
   };
   struct Place {
     int group = 0, piece = 0;
+    friend bool operator==(const Place&, const Place&) = default;
   };
 
   explicit StateStore(StateStoreOptions options);
   void Run();
   absl::Status Turn(std::unique_lock<std::mutex>& lock);
-  // Without the lock: what the engine has done; nothing, if the store is to stop.
+  // Without the lock: what the engine has done; nothing, if the store is to stop. An error names the
+  // piece that has waited longest.
   absl::StatusOr<std::vector<IoResult>> WaitForDisk();
   // Without the lock: begins to read or write a piece. True: nothing need be read.
   bool Begin(const Place& place, bool writes, std::vector<IoRequest>& requests);
@@ -144,7 +146,8 @@ class StateStore {
   std::vector<GroupState> groups_;
   std::deque<Place> to_fetch_, to_store_;
   std::vector<int> free_slots_;
-  std::vector<Done> calls_;  // for the thread to make
+  std::deque<Place> under_way_;  // the thread's alone
+  std::vector<Done> calls_;      // for the thread to make
   bool stop_ = false;
   std::thread thread_;  // last: it uses all of the above
 };

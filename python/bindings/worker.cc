@@ -234,8 +234,7 @@ Worker::Worker(Config config, const PythonModel& model, const RunLength& length,
   if (!cyclic.flight_recorder) ring.engine.recorder.capacity = 0;
   ring.engine.on_report = [this](Iteration t, LapTask::Kind kind,
                                  const std::vector<double>& metrics) { Hear(t, kind, metrics); };
-  const absl::Status disk = JudgeDisk(planned);
-  absl::StatusOr<OpenedTier> tier = disk.ok() ? OpenTier(config_, planned, seat.self) : disk;
+  absl::StatusOr<OpenedTier> tier = OpenTier(config_, planned, seat.self);
   if (tier.ok()) {
     tier_file_ = std::move(tier->file);
     ring.engine.tier = std::move(tier->options);
@@ -245,11 +244,15 @@ Worker::Worker(Config config, const PythonModel& model, const RunLength& length,
   }
   absl::StatusOr<std::unique_ptr<RingModel>> made =
       tier.ok() ? RingModel::Create(std::move(ring)) : tier.status();
-  if (!made.ok()) {
-    const absl::Status told = Close(made.status());
-    throw RingError(told.ok() ? made.status() : told);
+  absl::Status begun = made.status();
+  if (made.ok()) {
+    ring_ = *std::move(made);
+    begun = JudgeDisk(planned);  // the others hear of its errors through the ring
   }
-  ring_ = *std::move(made);
+  if (!begun.ok()) {
+    const absl::Status told = Close(begun);
+    throw RingError(told.ok() ? begun : told);
+  }
   const MutexLock lock(mutex_);
   running_ = &ring_->engine();
 }

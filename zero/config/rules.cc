@@ -110,6 +110,9 @@ class Rules {
     ErrorIf(IsFalse(kNorm) && Stage() != 1 && Stage() != 2, kNorm,
             "false needs zero_optimization.stage 1 or 2");
     ErrorIf(IsBelow(kRatio, 1) && Stage() != 3, kRatio, "below 1 needs zero_optimization.stage 3");
+    constexpr char kParametersDevice[] = "zero_optimization.offload_param.device";
+    NoteIf(Stage() == 3 && keys_.Has(kParametersDevice) && keys_.String(kParametersDevice) == "cpu",
+           kParametersDevice, "\"cpu\" changes nothing: parameters are in host memory");
     if (!keys_.Has(kDevice)) return;
     const std::string& device = keys_.String(kDevice);
     ErrorIf(device == "nvme" && !keys_.Has(kNvmePathKey), kNvmePathKey, "missing: where on NVMe");
