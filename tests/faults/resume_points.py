@@ -1,7 +1,8 @@
 """The runs that resume_test.py kills: configurations in which every pair of choices stands at least once, and where to kill."""
-import itertools
 import random
 from dataclasses import dataclass
+
+import pairs  # of tests/cli
 
 ITERATIONS, EVERY = 12, 3
 POINTS_OF_DAY, ALL_POINTS = 30, 500
@@ -45,39 +46,18 @@ def allowed(choice):
     return choice.get("clipping") != "previous" or (choice.get("precision") != "fp16" and choice.get("rule") != "dp")
 
 
-def pairs_of(choice):
-    return set(itertools.combinations(sorted(choice.items()), 2))
-
-
 def covering():
-    """Choices in which every allowed pair stands: each the best of many random ones, always the same."""
-    rng = random.Random(30)
-    left = {pair for one, other in itertools.combinations(sorted(CHOICES), 2)
-            for pair in itertools.product([(one, value) for value in CHOICES[one]], [(other, value) for value in CHOICES[other]])
-            if allowed(dict(pair))}
-    found = []
-    while left:
-        tries = []
-        while len(tries) < 200:
-            seed = dict(rng.choice(sorted(left)))
-            choice = {name: seed.get(name, rng.choice(sorted(values))) for name, values in CHOICES.items()}
-            if allowed(choice):
-                tries.append(choice)
-        best = max(tries, key=lambda each: len(left & pairs_of(each)))
-        left -= pairs_of(best)
-        found.append(best)
-    return found
+    return pairs.covering(CHOICES, allowed)
 
 
 def config_of(choice):
     config = {**BASE, "cyclic": dict(BASE["cyclic"]), "data": dict(BASE["data"])}
-    for name, value in choice.items():
-        for path, what in CHOICES[name][value].items():
-            at, *rest = path.split(".")
-            if rest:
-                config[at] = {**config.get(at, {}), rest[0]: what}
-            else:
-                config[at] = what
+    for path, what in pairs.settings_of(CHOICES, choice).items():
+        at, *rest = path.split(".")
+        if rest:
+            config[at] = {**config.get(at, {}), rest[0]: what}
+        else:
+            config[at] = what
     return config
 
 
