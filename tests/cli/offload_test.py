@@ -5,17 +5,63 @@ import errno
 import json
 import os
 import re
+import shutil
 import signal
 import struct
+import subprocess
 import time
 import unittest
 from random import Random
 
-from ringzero import TestCase, children, inject
+from ringzero import TestCase, children, inject, processes
 
 WIDE = {"model": {"type": "mlp", "hidden": [400, 400]}, "iterations": 5, "zero_optimization.stage": 3,
         "optimizer": {"type": "AdamW", "params": {"lr": 0.01}}}
 SECTION = "zero_optimization.offload_optimizer"
+
+# Loaded before the program: a worker's read at an offset of a file in a folder leaves a mark, and
+# never ends.
+STUCK_READ = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef ssize_t (*Read)(int, void*, size_t, off_t);
+
+static int is_worker(void) {
+  char name[32] = "";
+  FILE* file = fopen("/proc/self/comm", "r");
+  if (file == NULL) return 0;
+  const int read = fgets(name, sizeof name, file) != NULL;
+  fclose(file);
+  return read && strstr(name, " w") != NULL;
+}
+
+static void stick(int file, off_t offset) {
+  char link[64], path[PATH_MAX] = "";
+  const char* folder = getenv("STUCK_FOLDER");
+  snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+  if (readlink(link, path, sizeof path - 1) < 0) return;
+  if (strncmp(path, folder, strlen(folder)) != 0 || offset != atoll(getenv("STUCK_OFFSET"))) return;
+  if (!is_worker()) return;
+  close(open(getenv("STUCK_MARK"), O_CREAT | O_WRONLY, 0600));
+  while (1) pause();
+}
+
+ssize_t pread(int file, void* memory, size_t bytes, off_t offset) {
+  stick(file, offset);
+  return ((Read)dlsym(RTLD_NEXT, "pread"))(file, memory, bytes, offset);
+}
+
+ssize_t pread64(int file, void* memory, size_t bytes, off_t offset) {
+  return pread(file, memory, bytes, offset);
+}
+"""
 
 
 def forbid_rings(error):
@@ -176,6 +222,35 @@ class Offload(TestCase):
             self.assertNotEqual(process.returncode, 0)
             self.assertRegex(error, rf"ringzero: error: .*worker {number % 2}\b")
             self.assertEqual(os.listdir(self.tier), [])
+
+    def with_stuck_read(self, offset):
+        """An environment: a worker's read at `offset` of its states never ends."""
+        compiler = shutil.which("cc")
+        if compiler is None:
+            self.skipTest("a read cannot be made to stick: there is no C compiler (cc)")
+        library = self.path("stuck.so")
+        source = self.write("stuck.c", STUCK_READ)
+        built = subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"],
+                               capture_output=True, text=True, check=False)
+        self.assertEqual(built.returncode, 0, built.stderr)
+        return {**os.environ, "LD_PRELOAD": library, "STUCK_FOLDER": self.tier,
+                "STUCK_OFFSET": str(offset), "STUCK_MARK": self.path("mark")}
+
+    def test_a_read_that_never_ends_ends_the_run_by_name(self):
+        timeout = 8
+        record = 1 << 20  # of the first moment: the second record begins there
+        config = self.streams(**{"model.hidden": [640, 640], "cyclic.wait_timeout": timeout,
+                                 "cyclic.rule": "dp"})
+        done = self.run_program("train", config, env=self.with_stuck_read(record),
+                                preexec_fn=lambda: forbid_rings(errno.EPERM))
+        took = time.time() - os.stat(self.path("mark")).st_mtime
+        self.fails(done, 4, f"states in {self.tier}: ", f"at offset {record}: ", "not done after ")
+        self.assertLess(took, timeout)
+        self.assertEqual(processes(), [])
+        self.assertEqual(os.listdir(self.tier), [])
+        error = done.stderr[done.stderr.index("ringzero: error: "):]
+        self.assertRegex(error, rf"states in {self.tier}: stage \d+ \(linear1\S*\), "
+                                rf"record 1 at offset {record}: ")
 
     def test_a_worker_that_is_killed_leaves_nothing(self):
         done = self.run_program("train", self.streams(), *inject("kill", at="lap", worker=1, number=3))
