@@ -1,6 +1,6 @@
 # Installs the peers, PyTorch and DeepSpeed for Python, into .deps/peers: about 2.2 GB to download, once. Sourced by ./rz
 # after cmake/rz_install.sh, and only for the benchmarks that run peers: `./rz bench checkpoints`, `peers`,
-# `latency`, `curve`, `rules_study`.
+# `latency`, `curve`, `rules_study`, `offload_peers`.
 
 peers_folder=$root/bench/peers
 

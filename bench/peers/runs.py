@@ -45,6 +45,7 @@ class RunSpec:
     store: str       # file where the processes find each other; must not exist yet
     report: str      # written by worker 0 at the end: a pickled RunReport
     saves: Saves | None = None
+    nvme: str = ""   # folder for optimizer states, of a peer that offloads them
 
 
 @dataclass(frozen=True)
@@ -104,13 +105,13 @@ class Runner:
 
     def run(self, configuration: Configuration, case: Case, *, iterations: int, left_out: int = 0,
             watch: Watch | None = None, places: list[Place] | None = None,
-            words: Sequence[str] = (), saves: Saves | None = None) -> RunReport:
+            words: Sequence[str] = (), saves: Saves | None = None, nvme: str = "") -> RunReport:
         """`iterations`: all of them; RingZero itself leaves out the first where there are more.
         `places`: one per worker, which RingZero then connects by UCX; else all are here.
-        `words`: more of RingZero's command line. `saves`: of a peer."""
+        `words`: more of RingZero's command line. `saves`, `nvme`: of a peer."""
         if not configuration.is_ring:
             return self._run_peer(configuration, case, iterations, left_out, watch,
-                                  places or [_HERE] * case.workers, saves)
+                                  places or [_HERE] * case.workers, saves, nvme)
         cyclic = configuration.cyclic | ({"transport": "ucx"} if places else {})
         summary = self._train(f"{configuration.name} ({case.name})",
                               case.configuration(iterations, **cyclic), watch, places or [_HERE],
@@ -160,9 +161,11 @@ class Runner:
         return read_json(summary)
 
     def _run_peer(self, configuration: Configuration, case: Case, iterations: int, left_out: int,
-                  watch: Watch | None, places: list[Place], saves: Saves | None) -> RunReport:
+                  watch: Watch | None, places: list[Place], saves: Saves | None,
+                  nvme: str) -> RunReport:
         spec = RunSpec(configuration.name.removesuffix("+jemalloc"), case, iterations, left_out,
-                       self.initial, self._new_path("store"), self._new_path("report"), saves)
+                       self.initial, self._new_path("store"), self._new_path("report"), saves,
+                       nvme)
         with open(self._path("spec"), "wb") as file:
             pickle.dump(spec, file)
         words = [sys.executable, "-m", "peers.worker", self._path("spec")]

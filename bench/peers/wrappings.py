@@ -148,8 +148,8 @@ def fsdp2(spec: RunSpec) -> Peer:
     return Peer(_ordinary_step(model, optimizer), save)
 
 
-def deepspeed_zero3(spec: RunSpec) -> Peer:
-    """DeepSpeed ZeRO stage 3, with its defaults but for clipping."""
+def deepspeed_zero3(spec: RunSpec, **zero: object) -> Peer:
+    """DeepSpeed ZeRO stage 3, with its defaults but for clipping. `zero`: more of its section."""
     import deepspeed
     import deepspeed.ops
 
@@ -159,7 +159,8 @@ def deepspeed_zero3(spec: RunSpec) -> Peer:
         "train_micro_batch_size_per_gpu": spec.case.micro_batch,
         "gradient_accumulation_steps": 1,
         "gradient_clipping": 0,  # its default is 1, and nobody else here clips
-        "zero_optimization": {"stage": 3},
+        "zero_optimization": {"stage": 3, **zero},
+        "zero_force_ds_cpu_optimizer": False,  # the same AdamW with states on NVMe as without
     }
     with deepspeed.zero.Init(config_dict_or_path=config):
         model = Gpt(spec.case.shape)
@@ -177,3 +178,17 @@ def deepspeed_zero3(spec: RunSpec) -> Peer:
         engine.save_checkpoint(folder)
 
     return Peer(_engine_step(engine), save)
+
+
+def deepspeed_nvme(spec: RunSpec) -> Peer:
+    """Optimizer states in files, with DeepSpeed's defaults: read before an update, written after."""
+    offload = {"device": "nvme", "nvme_path": spec.nvme}
+    return deepspeed_zero3(spec, offload_optimizer=offload)
+
+
+def deepspeed_nvme_pipelined(spec: RunSpec) -> Peer:
+    """The same in about four parts per worker: one is updated while others are read and written."""
+    offload = {"device": "nvme", "nvme_path": spec.nvme, "pipeline_read": True,
+               "pipeline_write": True, "buffer_count": 12}
+    parts = spec.case.shape.parameters // (4 * spec.case.workers)
+    return deepspeed_zero3(spec, offload_optimizer=offload, sub_group_size=parts)
