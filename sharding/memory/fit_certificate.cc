@@ -214,7 +214,8 @@ absl::Status CheckFit(const FitCertificate& fit, const FitBudgets& budgets) {
           return bytes(a) < bytes(b);
         });
     const auto moments = std::ranges::find(fit.lines, "moments", &FitLine::name);
-    const bool by_disk = moments != fit.lines.end() && moments->place == place &&
+    const bool streams = std::ranges::count(fit.lines, "tier", &FitLine::name) > 0;
+    const bool by_disk = !streams && moments != fit.lines.end() && moments->place == place &&
                          fit.Bytes(*moments, host) > wanted - *budget.bytes;
     return InvalidArgument(
         "the run does not fit: ", ToString(place), " memory: wanted ", Amount(wanted), ", found ",

@@ -131,7 +131,7 @@ class TestCase(unittest.TestCase):
             if value is None:
                 at.pop(last, None)
             else:
-                at[last] = value
+                at[last] = json.loads(json.dumps(value))
         return self.write(name, json.dumps(config, indent=1))
 
     def studied(self, family, optimizer, batch):

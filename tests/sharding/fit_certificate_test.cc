@@ -1,10 +1,13 @@
 // The certificate's sums, and what it says when a run does not fit.
 #include "sharding/memory/fit_certificate.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace ringzero {
 namespace {
+
+using testing::EndsWith;
 
 FitInput TwoWorkers() {
   FitInput input;
@@ -94,11 +97,21 @@ TEST(FitCertificateTest, SaysWhatDoesNotFitAndWhatWouldHelp) {
   EXPECT_TRUE(CheckFit(fit, budgets).ok());
   budgets[0].bytes = peak - 1;
   EXPECT_EQ(CheckFit(fit, budgets).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(
-      CheckFit(fit, budgets).message(),
+  const std::string said(CheckFit(fit, budgets).message());
+  const std::string helps =
       "the run does not fit: host memory: wanted 0.0 MiB (7804 bytes), found 0.0 MiB (7803 "
       "bytes) (cyclic.memory_budget.host); most of it is process, once, 0.0 MiB (5000 bytes); "
-      "what would help: fewer workers on the host");
+      "what would help: fewer workers on the host";
+  const std::string by_disk = ", or optimizer states on NVMe (zero_optimization.offload_optimizer)";
+  EXPECT_EQ(said, helps + by_disk);
+  // Where the states are less than what is missing, or stream already.
+  budgets[0].bytes = peak - 320;
+  EXPECT_THAT(std::string(CheckFit(fit, budgets).message()),
+              EndsWith(" fewer workers on the host"));
+  FitInput streams = TwoWorkers();
+  streams.extras[0].tier = 1;
+  budgets[0].bytes = peak - 1;
+  EXPECT_EQ(CheckFit(Certify(streams), budgets).message(), helps);
 }
 
 TEST(FitCertificateTest, Prints) {
