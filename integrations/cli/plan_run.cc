@@ -419,7 +419,8 @@ absl::StatusOr<RunFit> FitRun(RunInput& input, PlannedRun& run, Parent parent) {
   const OffloadConfig& offload = config.offload;
   const bool said = config.keys.Given("zero_optimization.offload_optimizer.ratio") ||
                     !offload.stages.empty() || !config.cyclic.memory_budget.host.has_value();
-  if (said || parent == Parent::kStranger || !run.planned.plan.any_streams()) {
+  const bool one_host = CountByHost(input.hosts, config.cyclic.workers).size() == 1;
+  if (said || !one_host || parent == Parent::kStranger || !run.planned.plan.any_streams()) {
     return CertifyRun(input, run, parent);
   }
   std::vector<Streamed> ways;  // the one that takes most memory first
@@ -440,7 +441,7 @@ absl::StatusOr<RunFit> FitRun(RunInput& input, PlannedRun& run, Parent parent) {
     RZ_RETURN_IF_ERROR(CertifyPlan(input, run, fit));
     if (CheckFit(fit.certificate, fit.budgets).ok()) break;
   }
-  const int64_t streamed = fit.certificate.HostPeak(0, MemoryPlace::kDisk);  // there is one host
+  const int64_t streamed = fit.certificate.HostPeak(0, MemoryPlace::kDisk);
   fit.text = absl::StrFormat(
       "offload: %s of optimizer states go to NVMe, through %s of memory of each worker: the least "
       "with which the run fits into cyclic.memory_budget.host",

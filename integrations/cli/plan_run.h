@@ -94,7 +94,7 @@ absl::StatusOr<RunFit> CertifyRun(const RunInput& input, const PlannedRun& run, 
 // As CertifyRun. If states may stream, there is a budget, and the configuration does not say how
 // many of them, it plans again: as few of them stream as the budget allows, and if not even all of
 // them are enough, through less memory. Changes input.streamed and `run`. Not for workers that
-// others launch: each would choose for itself.
+// others launch, which may be on several hosts: each would choose for itself.
 absl::StatusOr<RunFit> FitRun(RunInput& input, PlannedRun& run, Parent parent);
 
 // What state.json says of a run, but for what each version has of its own.

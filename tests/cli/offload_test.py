@@ -160,6 +160,10 @@ class Offload(TestCase):
             certificate = summary["memory"]["certificate"]
             self.assertLessEqual(certificate["host"]["peak"], budget)
             tiers.append(certificate["disk"].get("tier", 0))
+        half = self.streams(**through, **{"cyclic.memory_budget.host": (most + least) // 2})
+        said = "of optimizer states go to NVMe, through 2.0 MiB of memory of each worker"
+        self.assertIn(said, self.runs("plan", half).stdout)
+        self.assertNotIn(said, self.runs("plan", half, "--hosts", 2).stdout)  # others would launch it
         self.assertEqual(tiers[0], 0)
         self.assertTrue(0 < tiers[1] < tiers[2], tiers)
         # A share that the configuration gives stands, and a budget for none of them is refused.

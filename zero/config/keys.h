@@ -44,8 +44,8 @@ absl::string_view Describe(KeyType type);
 // What is done with a key. A key that does nothing here is accepted, with one line that says `why`.
 enum class KeyState {
   kWorks,    // though `built` may allow only some values
-  kWarns,    // does nothing here, and the file's verdict is "warn"
-  kMinor,    // does nothing here; a warning that the verdict does not show
+  kWarns,    // does nothing here: a warning
+  kMinor,    // does nothing here: a lesser warning
   kNote,     // does nothing here; a remark
   kRemoved,  // DeepSpeed has, or we have: refused, whatever its value; `why` says what to do
   kTesting,  // for tests of this project: works, without default, in no help and no proposal

@@ -411,7 +411,7 @@ bool RefusedByTraining(Finding::Kind kind) {
 
 Finding* Findings::Add(Finding::Kind kind, const Place& place, absl::string_view path,
                        absl::string_view message) {
-  // The first error is never left out: it decides the verdict.
+  // The first error is never left out: it decides whether the file is taken.
   if (IsFull() && (kind != Found::kError || First(kind) != nullptr)) return nullptr;
   std::string line = absl::StrCat(place.text, place.text.empty() ? "" : ": ", path,
                                   path.empty() ? "" : ": ", message);
