@@ -16,13 +16,13 @@
 #include "zero/engine/messages.h"
 #include "zero/engine/norms.h"
 #include "zero/engine/statistics.h"
-#include "zero/engine/streams.h"
 #include "zero/engine/sums.h"
 #include "zero/engine/updates.h"
 #include "zero/engine/waits.h"
 #include "zero/flight/blame.h"
 #include "zero/optimizer/optimizer.h"
 #include "zero/optimizer/optimizer_options.h"
+#include "zero/streams.h"
 
 namespace ringzero {
 
@@ -41,6 +41,7 @@ class Engine::Impl {
   friend class Engine;
 
   absl::Status AllocateBlocks();
+  absl::Status BeginStreams();
   // Starts an operation; true: it is done.
   bool StartOp(int64_t op);
   std::string AnswerQuestion(WorkerId from, const std::string& text);
@@ -53,7 +54,7 @@ class Engine::Impl {
   Executor executor_{options_};
   BlockMemory blocks_;
   LentMemory lent_{plan_};
-  Streams streams_{executor_, blocks_};
+  Streams streams_{options_.layouts};
   OwnedStages owned_{plan_, options_.layouts, blocks_, streams_};
   Sums sums_{executor_, blocks_};
   Waits waits_{executor_};
@@ -241,9 +242,34 @@ absl::Status Engine::Impl::AllocateBlocks() {
   return absl::OkStatus();
 }
 
+absl::Status Engine::Impl::BeginStreams() {
+  TierOptions& tier = options_.tier;
+  TierLayout layout =
+      LayOutTier(plan_, options_.self, options_.layouts, options_.optimizer, tier.least_values);
+  if (layout.groups.empty()) return absl::OkStatus();
+  if (tier.io == nullptr) return absl::InvalidArgumentError("a plan that streams needs a tier");
+  const CollectionPlan& collection = plan_.collection;
+  const bool shows = (collection.any() && !collection.parameters_only) || plan_.checkpoint.any() ||
+                     plan_.first_iteration > 0;
+  if (shows && tier.mapped == nullptr) {
+    return absl::InvalidArgumentError("states that are streamed and looked at need a mapped tier");
+  }
+  const MemoryBlock staging{.kind = BlockKind::kStaging};
+  return streams_.Begin({.layout = std::move(layout),
+                         .tier = std::move(tier),
+                         .staging = blocks_.Bytes(staging),
+                         .keeper = blocks_.Lend(staging),
+                         // Before an update's own: it would blame the worker.
+                         .wait_timeout = options_.wait_timeout / 2,
+                         .failed = [this](const absl::Status& why) {
+                           const Lock lock = executor_.Hold();
+                           executor_.Fail(why);
+                         }});
+}
+
 absl::Status Engine::Impl::Start() {
   RZ_RETURN_IF_ERROR(AllocateBlocks());
-  RZ_RETURN_IF_ERROR(streams_.Begin(std::move(options_.tier)));
+  RZ_RETURN_IF_ERROR(BeginStreams());
   for (int j = 0; j < plan_.stage_count(); ++j) {
     if (!plan_.has_masters(options_.self, StageId(j))) continue;
     RZ_RETURN_IF_ERROR(owned_.Initialize(StageId(j), options_));
@@ -301,8 +327,8 @@ bool Engine::Impl::StartOp(int64_t number) {
     case OpKind::kKeep: updates_.StartKeep(number); break;
     case OpKind::kSave: updates_.StartSave(number); break;
     case OpKind::kCommit: updates_.StartCommit(number); break;
-    case OpKind::kFetch: streams_.StartFetch(number); break;
-    case OpKind::kStore: streams_.StartStore(number); break;
+    case OpKind::kFetch: streams_.Fetch(op.stage, executor_.BeginElsewhere(number)); break;
+    case OpKind::kStore: streams_.Store(op.stage, executor_.BeginElsewhere(number)); break;
     case OpKind::kSquares: norms_.StartSquares(number); break;
     case OpKind::kApply: statistics_.StartApply(number); break;
     case OpKind::kSnapshot: statistics_.StartSnapshot(number); break;

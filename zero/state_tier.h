@@ -12,12 +12,15 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "offload/io_engine.h"
 #include "offload/state_store.h"
+#include "offload/tier_file.h"
 #include "sharding/plan.h"
 #include "zero/layout.h"
 #include "zero/optimizer/optimizer.h"
@@ -34,6 +37,15 @@ struct TierOptions {
   int64_t least_values = kUpdateBlockValues;
 };
 
+struct OpenedTier {
+  std::optional<TierFile> file;  // none: nothing streams at this worker
+  TierOptions options;
+  std::vector<std::string> notes;  // for the user: what the folder or the system does not give
+};
+// A file of so many bytes in `folder`. Errors of TierFile::Create and MakeIoEngine.
+absl::StatusOr<OpenedTier> OpenTier(const std::string& folder, int64_t bytes,
+                                    const IoEngineOptions& io);
+
 struct TierLayout {
   std::vector<StoreGroup> groups;
   std::map<StageId, int> group_of;                    // stages that this worker updates
@@ -43,6 +55,9 @@ struct TierLayout {
 };
 TierLayout LayOutTier(const Plan& plan, WorkerId self, const std::vector<StageLayout>& layouts,
                       const OptimizerOptions& optimizer, int64_t least_values = kUpdateBlockValues);
+// Puts a stage that this worker updates behind those that are there; `name`: in errors.
+void AddStage(StageId stage, std::string name, const StageLayout& stage_layout,
+              const OptimizerOptions& optimizer, int64_t least_values, TierLayout& layout);
 
 }  // namespace ringzero
 

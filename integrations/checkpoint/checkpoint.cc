@@ -172,7 +172,7 @@ std::string DescribeNewStart(const Checkpoint& checkpoint, const Plan& plan,
 absl::Status SaveOptimizerStates(const ShardedOptimizer& optimizer, const std::string& path) {
   std::vector<TensorSource> tensors;
   std::deque<int64_t> steps;
-  optimizer.VisitStates([&](const ShardedOptimizer::NamedState& state) {
+  RZ_RETURN_IF_ERROR(optimizer.VisitStates([&](const ShardedOptimizer::NamedState& state) {
     const std::string name = absl::StrCat(state.parameter, ".", state.state);
     if (state.state == "step") {
       const auto& step = steps.emplace_back(static_cast<int64_t>(state.values[0]));
@@ -184,7 +184,7 @@ absl::Status SaveOptimizerStates(const ShardedOptimizer& optimizer, const std::s
                          .values = std::as_bytes(state.values).data(),
                          .strides = parameter.strides});
     }
-  });
+  }));
   RZ_ASSIGN_OR_RETURN(const auto writer, TensorFileWriter::Create({}));
   const std::atomic<bool> go_on = false;
   return writer->Write(path, std::move(tensors), go_on).status();

@@ -144,6 +144,9 @@ absl::StatusOr<TorchShardedOptimizer*> LoopWorker::MakeOptimizer(
   if (workers() > 1 && self().value == 0) {
     std::fprintf(stderr, "optimizer: %s\n", DescribeOwners(optimizer_->sharded().shards()).c_str());
   }
+  for (const std::string& note : optimizer_->sharded().notes()) {
+    if (self().value == 0) std::fprintf(stderr, "optimizer: %s\n", note.c_str());
+  }
   return optimizer_.get();
 }
 

@@ -4,10 +4,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <map>
+#include <memory>
+#include <optional>
 #include <random>
+#include <span>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -122,9 +130,8 @@ absl::Status Train(ShardedOptimizer& optimizer, int workers, int laps, Worker& m
     if (!status.ok()) return status;
   }
   mine.norm = optimizer.gradient_norm();
-  optimizer.VisitStates(
+  return optimizer.VisitStates(
       [&](const ShardedOptimizer::NamedState& state) { ++mine.states[state.parameter]; });
-  return absl::OkStatus();
 }
 
 ShardedOptimizerOptions OptionsOf(const OptimizerOptions& options, int laps, int threads) {
@@ -142,7 +149,8 @@ std::vector<float*> PointersTo(Values& values) {
 }
 
 std::vector<Worker> RunWorkers(const OptimizerOptions& options, int workers, int laps, int threads,
-                               const MakeTransports& make, bool lends) {
+                               const MakeTransports& make, bool lends,
+                               const std::optional<ShardTier>& tier = std::nullopt) {
   const FlatShards shards = *FlatShards::Make(Model(), workers);
   std::vector<TransportOptions> needs;
   for (int w = 0; w < workers; ++w) needs.push_back(ShardRing::Needs(shards, WorkerId(w), lends));
@@ -153,9 +161,10 @@ std::vector<Worker> RunWorkers(const OptimizerOptions& options, int workers, int
     running.emplace_back([&, w] {
       Worker& mine = results[w];
       mine.values = Random(1);
-      auto optimizer =
-          ShardedOptimizer::CreateOver(OptionsOf(options, laps, threads), PointersTo(mine.values),
-                                       std::move(transports[w]), lends);
+      ShardedOptimizerOptions own = OptionsOf(options, laps, threads);
+      own.tier = tier;
+      auto optimizer = ShardedOptimizer::CreateOver(std::move(own), PointersTo(mine.values),
+                                                    std::move(transports[w]), lends);
       mine.status = optimizer.ok() ? Train(**optimizer, workers, laps, mine) : optimizer.status();
     });
   }
@@ -195,6 +204,111 @@ TEST(ShardedOptimizerTest, GivesTheBitsOfOneLoop) {
       }
     }
   }
+}
+
+// Of the large parameter; LAMB's states stay in memory.
+TEST(ShardedOptimizerTest, StatesInAFileGiveTheSameBits) {
+  const ShardTier tier{.folder = testing::TempDir()};
+  for (const Type type : {Type::kAdamW, Type::kSgd, Type::kLion, Type::kLamb}) {
+    const OptimizerOptions options = Lively(type);
+    const Values wanted = Reference(options, 6);
+    for (const auto& [workers, laps] : {std::pair(1, 6), std::pair(2, 3), std::pair(6, 1)}) {
+      SCOPED_TRACE(testing::Message() << "type " << int(type) << ", " << workers << " workers");
+      for (const int threads : {1, 3}) {
+        for (const Worker& worker :
+             RunWorkers(options, workers, laps, threads, LocalTransports(), false, tier)) {
+          ASSERT_TRUE(worker.status.ok()) << worker.status;
+          EXPECT_EQ(worker.values, wanted);
+        }
+      }
+    }
+  }
+}
+
+// A model whose state is many times the memory through which it goes.
+struct Large {
+  static constexpr int64_t kSide = 900;
+  explicit Large(std::optional<ShardTier> tier, int threads = 1) {
+    auto made =
+        ShardedOptimizer::Create({.optimizer = Lively(Type::kAdamW),
+                                  .parameters = {{.name = "embed.weight", .shape = {kSide, kSide}},
+                                                 {.name = "head.weight", .shape = {kSide, kSide}}},
+                                  .threads = threads,
+                                  .tier = std::move(tier)},
+                                 PointersTo(values));
+    EXPECT_TRUE(made.ok()) << made.status();
+    if (made.ok()) optimizer = *std::move(made);
+  }
+  absl::Status Update(float gradient) {
+    const std::vector<float> g(kSide * kSide, gradient);
+    const absl::Status added = optimizer->AddGradients(std::vector{g.data(), g.data()});
+    return added.ok() ? optimizer->Step() : added;
+  }
+  std::map<std::string, std::vector<float>> States() const {
+    std::map<std::string, std::vector<float>> states;
+    const absl::Status visited =
+        optimizer->VisitStates([&](const ShardedOptimizer::NamedState& state) {
+          states[state.parameter + "." + state.state] = {state.values.begin(), state.values.end()};
+        });
+    EXPECT_EQ(visited, absl::OkStatus());
+    return states;
+  }
+  Values values{std::vector<float>(kSide * kSide, 1), std::vector<float>(kSide* kSide, 2)};
+  std::unique_ptr<ShardedOptimizer> optimizer;
+};
+
+// Whatever the staging, with threads, and from memory to a file and back.
+TEST(ShardedOptimizerTest, StatesComeAndGoThroughLittleMemory) {
+  Large in_memory(std::nullopt);
+  Large in_file(ShardTier{.folder = testing::TempDir(), .staging_bytes = 1}, 3);
+  const auto update_both = [&](float gradient) {
+    EXPECT_EQ(in_memory.Update(gradient), absl::OkStatus());
+    EXPECT_EQ(in_file.Update(gradient), absl::OkStatus());
+    EXPECT_EQ(in_file.values, in_memory.values);
+    EXPECT_EQ(in_file.States(), in_memory.States());
+  };
+  update_both(0.5);
+  update_both(-2);
+  const auto kept = in_file.States();
+  update_both(1);
+  const auto fill = [&](const std::string& parameter, const std::string& state,
+                        std::span<float> values) {
+    std::ranges::copy(kept.at(parameter + "." + state), values.begin());
+    return absl::OkStatus();
+  };
+  EXPECT_EQ(in_memory.optimizer->LoadStates(2, fill), absl::OkStatus());
+  EXPECT_EQ(in_file.optimizer->LoadStates(2, fill), absl::OkStatus());
+  EXPECT_EQ(in_file.States(), kept);
+  update_both(3);
+}
+
+// The only one of this process that is open in the tests' folder, and that no folder lists.
+std::string TierFileOfThisProcess() {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
+    if (target.starts_with(testing::TempDir()) && target.ends_with("(deleted)"))
+      return entry.path();
+  }
+  return "";
+}
+
+TEST(ShardedOptimizerTest, AStateThatTheDiskHasChangedIsNamed) {
+  Large in_file(ShardTier{.folder = testing::TempDir()}, 3);
+  ASSERT_EQ(in_file.Update(0.5), absl::OkStatus());
+  ASSERT_FALSE(in_file.States().empty());  // it is all in the file now
+  std::fstream file(TierFileOfThisProcess(), std::ios::in | std::ios::out | std::ios::binary);
+  ASSERT_TRUE(file.seekp((int64_t{1} << 20) + 9).put(4).flush());
+  EXPECT_THAT(in_file.Update(0.5),
+              Fails(absl::StatusCode::kDataLoss,
+                    "shard 0, record 1 at offset 1048576: what was read is not what was written"));
+}
+
+TEST(ShardedOptimizerTest, AFolderThatCannotBeHasItsNameInTheError) {
+  Values values = Random(1);
+  ShardedOptimizerOptions options = OptionsOf({}, 1, 1);
+  options.tier = ShardTier{.folder = "/nowhere/at/all"};
+  EXPECT_THAT(ShardedOptimizer::Create(options, PointersTo(values)), Says("/nowhere/at/all"));
 }
 
 // The norm is of all shards, and its bits do not depend on the cut.

@@ -6,13 +6,10 @@
 #ifndef RINGZERO_ZERO_CONFIG_TIER_H_
 #define RINGZERO_ZERO_CONFIG_TIER_H_
 
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/ids.h"
-#include "offload/tier_file.h"
 #include "sharding/study/disk_verdict.h"
 #include "sharding/study/simulate.h"
 #include "zero/config/config.h"
@@ -20,12 +17,6 @@
 #include "zero/state_tier.h"
 
 namespace ringzero {
-
-struct OpenedTier {
-  std::optional<TierFile> file;  // none: nothing streams at this worker
-  TierOptions options;
-  std::vector<std::string> notes;  // for the user: what the folder or the system does not give
-};
 
 // InvalidArgument names the key and the folder.
 absl::StatusOr<OpenedTier> OpenTier(const Config& config, const PlannedModel& planned,

@@ -39,45 +39,18 @@ bool IsWritten(const Use& use) {
 
 }  // namespace
 
-bool PendingUpdate::Ready(StateStore::Done again) {
-  const std::vector<UpdateBlock>& blocks = optimizer_.blocks();
-  const int piece = next_block_ < blocks.size() ? blocks[next_block_].piece : -1;
-  if (piece < 0) return true;
-  input_.staged = reinterpret_cast<float*>(streams_.Piece(stage_, piece, std::move(again)));
-  return input_.staged != nullptr;
-}
-
 bool PendingUpdate::Step() {
-  if (next_block_ == 0) optimizer_.Begin(input_);
+  if (next_ == 0) optimizer_.Begin(update_.input());
   const std::vector<UpdateBlock>& blocks = optimizer_.blocks();
-  if (next_block_ >= blocks.size()) return false;
-  const UpdateBlock& block = blocks[next_block_++];
-  if (squares_.has_value()) *squares_ += optimizer_.SumOfSquares(block, input_);
-  if (block.piece >= 0) released_.found = DigestOf(block, released_.found);
-  optimizer_.Block(block, input_, out_);
-  if (block.piece >= 0) released_.left = DigestOf(block, released_.left);
-  const bool more = next_block_ < blocks.size();
-  if (block.piece >= 0 && (!more || blocks[next_block_].piece != block.piece)) {
-    released_.changed = optimizer_.contributes(block.parameter);
-    streams_.Release(stage_, block.piece, std::exchange(released_, {}));
-  }
-  return more;
-}
-
-uint64_t PendingUpdate::DigestOf(const UpdateBlock& block, uint64_t digest) const {
-  const StatePiece& piece = optimizer_.pieces()[block.piece];
-  const float* state = input_.staged;
-  for (int i = 0; i < piece.states; ++i) {
-    digest =
-        AddToDigest(digest, {state + block.begin - piece.begin, state + block.end - piece.begin});
-    state += piece.StateBytes() / sizeof(float);
-  }
-  return digest;
+  if (next_ >= blocks.size()) return false;
+  if (squares_.has_value()) *squares_ += optimizer_.SumOfSquares(blocks[next_], update_.input());
+  update_.Do(next_++);
+  return next_ < blocks.size();
 }
 
 std::optional<double> PendingUpdate::Squares() const {
   if (!squares_.has_value()) return std::nullopt;
-  const double divisor = input_.divisor * input_.loss_scale;
+  const double divisor = update_.input().divisor * update_.input().loss_scale;
   return *squares_ / divisor / divisor;
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -16,10 +17,10 @@
 #include "zero/block_memory.h"
 #include "zero/engine/executor.h"
 #include "zero/engine/norms.h"
-#include "zero/engine/streams.h"
 #include "zero/engine/sums.h"
 #include "zero/layout.h"
 #include "zero/optimizer/optimizer.h"
+#include "zero/streams.h"
 #include "zero/worker_pool.h"
 
 namespace ringzero {
@@ -30,9 +31,11 @@ class PendingUpdate {
   // `input`: its memory stays until the last Step, its scratch is no other update's meanwhile.
   PendingUpdate(StageId stage, StageOptimizer& optimizer, Streams& streams,
                 const UpdateInput& input, std::byte* out)
-      : stage_(stage), optimizer_(optimizer), streams_(streams), input_(input), out_(out) {}
-  // Before each Step. False: a part of the state is not there yet; `again` is called once it is.
-  bool Ready(StateStore::Done again);
+      : optimizer_(optimizer), update_(stage, optimizer, streams, input, out) {}
+  // Before each Step: StreamedUpdate's.
+  bool Ready(StateStore::Done again) {
+    return next_ >= optimizer_.blocks().size() || update_.Ready(next_, std::move(again));
+  }
   // Sums the squares of the gradients, too, each block before it is updated with.
   void CountSquares() { squares_ = 0; }
   // One block; false when that was the last.
@@ -41,16 +44,9 @@ class PendingUpdate {
   std::optional<double> Squares() const;
 
  private:
-  // Of the states of `block`, behind those of the blocks before it in its piece.
-  uint64_t DigestOf(const UpdateBlock& block, uint64_t digest) const;
-
-  const StageId stage_;
   StageOptimizer& optimizer_;
-  Streams& streams_;
-  UpdateInput input_;
-  std::byte* const out_;
-  size_t next_block_ = 0;
-  StateStore::Released released_;  // of the piece, so far
+  StreamedUpdate update_;
+  size_t next_ = 0;                // block
   std::optional<double> squares_;  // of the undivided sum, so far
 };
 

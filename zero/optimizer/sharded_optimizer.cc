@@ -1,8 +1,10 @@
 // Turns, updates and versions of an optimizer that stands alone.
 #include "zero/optimizer/sharded_optimizer.h"
 
+#include <algorithm>
 #include <cstring>
 #include <latch>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -85,6 +87,7 @@ absl::StatusOr<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::CreateOver(
                                         {.lends = lends, .wait_timeout = options.wait_timeout}));
   std::unique_ptr<ShardedOptimizer> made(new ShardedOptimizer(std::move(options), std::move(values),
                                                               std::move(shards), std::move(ring)));
+  RZ_RETURN_IF_ERROR(made->BeginStreams());
   RZ_RETURN_IF_ERROR(made->ShareInitialValues());
   return made;
 }
@@ -95,14 +98,42 @@ ShardedOptimizer::ShardedOptimizer(ShardedOptimizerOptions options, std::vector<
     : options_(std::move(options)),
       values_(std::move(values)),
       shards_(std::move(shards)),
-      ring_(std::move(ring)) {
-  optimizer_ = std::make_unique<StageOptimizer>(options_.optimizer, mine());
-  if (optimizer_->scratch_bytes() > 0) {
-    scratch_ = MakeHeapBuffer(static_cast<size_t>(optimizer_->scratch_bytes()));
-  }
+      ring_(std::move(ring)),
+      streams_(shards_->layouts) {
   for (int i = 0; options_.threads > 1 && i < options_.threads; ++i) {
     pools_.push_back(std::make_unique<WorkerPool>());
   }
+}
+
+absl::Status ShardedOptimizer::BeginStreams() {
+  TierLayout layout;
+  if (options_.tier.has_value()) {
+    AddStage(stage(), absl::StrCat("shard ", self().value), mine(), options_.optimizer,
+             kUpdateBlockValues, layout);
+  }
+  if (layout.bytes > 0) {
+    RZ_ASSIGN_OR_RETURN(tier_, OpenTier(options_.tier->folder, layout.bytes, options_.tier->io));
+    const int64_t staging = std::max(options_.tier->staging_bytes, layout.piece_bytes);
+    Buffer memory = MakeHeapBuffer(static_cast<size_t>(staging + kDirectAlignment));
+    const std::span<std::byte> bytes = memory.as<std::byte>();
+    RZ_RETURN_IF_ERROR(streams_.Begin({.layout = std::move(layout),
+                                       .tier = std::move(tier_.options),
+                                       .staging = bytes,
+                                       .keeper = std::move(memory).Seal(),
+                                       .wait_timeout = options_.wait_timeout,
+                                       .failed = [this](const absl::Status& why) {
+                                         const std::lock_guard lock(disk_mutex_);
+                                         disk_status_ = why;
+                                         disk_.notify_all();
+                                       }}));
+  }
+  optimizer_ = std::make_unique<StageOptimizer>(options_.optimizer, mine(), std::span<std::byte>(),
+                                                streams_.PiecesOf(stage()));
+  streams_.Show(stage(), *optimizer_);
+  if (optimizer_->scratch_bytes() > 0) {
+    scratch_ = MakeHeapBuffer(static_cast<size_t>(optimizer_->scratch_bytes()));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ShardedOptimizer::ShareInitialValues() {
@@ -137,6 +168,7 @@ absl::Status ShardedOptimizer::AddGradients(std::span<const float* const> gradie
     return FailedPrecondition("all ", options_.micro_batches, " micro-batches of update ", update_,
                               " are added: Step");
   }
+  if (lap_ == 0) RZ_RETURN_IF_ERROR(BeginFetch());
   const ShardRing::Turn turn{.update = update_, .lap = lap_, .laps = options_.micro_batches};
   for (int shard = 0; shard < shards_->count(); ++shard) {
     const StageLayout& layout = shards_->layouts[shard];
@@ -169,13 +201,13 @@ absl::Status ShardedOptimizer::Step() {
   }
   if (sum != nullptr) {
     std::byte* const made = ring_->Version(update_ + 1);
-    RunBlocks({.iteration = update_,
-               .divisor = divisor,
-               .clip = ClipFactor(norm_, options_.optimizer.max_norm),
-               .theta = ring_->Version(update_),
-               .sum = sum,
-               .scratch = scratch_ ? scratch_.data() : nullptr},
-              made);
+    RZ_RETURN_IF_ERROR(RunBlocks({.iteration = update_,
+                                  .divisor = divisor,
+                                  .clip = ClipFactor(norm_, options_.optimizer.max_norm),
+                                  .theta = ring_->Version(update_),
+                                  .sum = sum,
+                                  .scratch = scratch_ ? scratch_.data() : nullptr},
+                                 made));
     Show(self().value, made);
   }
   ++update_;
@@ -201,27 +233,63 @@ absl::StatusOr<double> ShardedOptimizer::Norm(const std::byte* sum, double divis
   return NormOf({all}, divisor);
 }
 
-void ShardedOptimizer::RunBlocks(const UpdateInput& input, std::byte* out) {
+absl::Status ShardedOptimizer::RunBlocks(const UpdateInput& input, std::byte* out) {
   optimizer_->Begin(input);
   const std::vector<UpdateBlock>& blocks = optimizer_->blocks();
   const size_t threads = pools_.size();
   for (size_t begin = 0, end = 0; begin < blocks.size(); begin = end) {
     while (end < blocks.size() && blocks[end].round == blocks[begin].round) ++end;
     if (threads == 0 || end - begin == 1) {
-      for (size_t i = begin; i < end; ++i) optimizer_->Block(blocks[i], input, out);
+      RunShare(input, out, {.begin = begin, .end = end});
       continue;
     }
     std::latch done(static_cast<std::ptrdiff_t>(threads));
     for (size_t thread = 0; thread < threads; ++thread) {
       pools_[thread]->Add([&, thread, begin, end] {
-        for (size_t i = begin + thread; i < end; i += threads) {
-          optimizer_->Block(blocks[i], input, out);
-        }
+        RunShare(input, out, {begin, end, thread, threads});
         done.count_down();
       });
     }
     done.wait();
   }
+  if (!tier_.file.has_value()) return absl::OkStatus();
+  streams_.Store(stage(), [this] { Came(stored_); });
+  const std::lock_guard lock(disk_mutex_);
+  return disk_status_;
+}
+
+void ShardedOptimizer::RunShare(const UpdateInput& input, std::byte* out, const Share& share) {
+  StreamedUpdate update(stage(), *optimizer_, streams_, input, out);
+  for (size_t i = share.begin; i < share.end; ++i) {
+    const int piece = optimizer_->blocks()[i].piece;
+    const size_t turn = piece < 0 ? i : static_cast<size_t>(piece);
+    if (turn % share.threads != share.thread) continue;
+    const auto came = std::make_shared<bool>(false);
+    while (!update.Ready(i, [this, came] { Came(*came); })) {
+      if (!AwaitDisk(*came).ok()) return;
+    }
+    update.Do(i);
+  }
+}
+
+absl::Status ShardedOptimizer::BeginFetch() {
+  if (!tier_.file.has_value()) return absl::OkStatus();
+  RZ_RETURN_IF_ERROR(AwaitDisk(stored_));
+  stored_ = false;  // nothing is under way that sets it
+  streams_.Fetch(stage(), nullptr);
+  return absl::OkStatus();
+}
+
+absl::Status ShardedOptimizer::AwaitDisk(const bool& came) const {
+  std::unique_lock lock(disk_mutex_);
+  disk_.wait(lock, [&] { return came || !disk_status_.ok(); });
+  return disk_status_;
+}
+
+void ShardedOptimizer::Came(bool& what) {
+  const std::lock_guard lock(disk_mutex_);
+  what = true;
+  disk_.notify_all();
 }
 
 double ShardedOptimizer::rate() const {
@@ -229,7 +297,9 @@ double ShardedOptimizer::rate() const {
   return RateAt(options.curve, options.learning_rate, update_).rate;
 }
 
-void ShardedOptimizer::VisitStates(const std::function<void(const NamedState&)>& visit) const {
+absl::Status ShardedOptimizer::VisitStates(
+    const std::function<void(const NamedState&)>& visit) const {
+  RZ_RETURN_IF_ERROR(AwaitDisk(stored_));
   for (const StateSpec& spec : StateLayout::Make(options_.optimizer, mine()).specs) {
     const StageOptimizer::ParameterState state = optimizer_->state(spec.parameter);
     const auto step = static_cast<float>(state.updates);
@@ -240,6 +310,7 @@ void ShardedOptimizer::VisitStates(const std::function<void(const NamedState&)>&
       case StateSpec::Kind::kSecond: visit({name, spec.name, state.second}); break;
     }
   }
+  return absl::OkStatus();
 }
 
 absl::Status ShardedOptimizer::LoadStates(
@@ -247,6 +318,7 @@ absl::Status ShardedOptimizer::LoadStates(
     const std::function<absl::Status(const std::string&, const std::string&, std::span<float>)>&
         fill) {
   if (lap_ > 0) return FailedPrecondition("states are loaded between two updates");
+  RZ_RETURN_IF_ERROR(AwaitDisk(stored_));
   for (const StateSpec& spec : StateLayout::Make(options_.optimizer, mine()).specs) {
     StageOptimizer::ParameterState& state = optimizer_->state(spec.parameter);
     float step = 0;
@@ -257,6 +329,7 @@ absl::Status ShardedOptimizer::LoadStates(
                             steps ? std::span(&step, 1) : moment));
     if (steps) state.updates = static_cast<int64_t>(step);
   }
+  streams_.Adopt(stage());
   update_ = updates;
   return absl::OkStatus();
 }

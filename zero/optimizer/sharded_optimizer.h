@@ -19,9 +19,12 @@
 #define RINGZERO_ZERO_OPTIMIZER_SHARDED_OPTIMIZER_H_
 
 #include <chrono>
+#include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -30,13 +33,23 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/buffer.h"
+#include "offload/io_engine.h"
 #include "p2p/connect.h"
 #include "p2p/job/rendezvous.h"
 #include "zero/optimizer/optimizer.h"
 #include "zero/optimizer/shard_ring.h"
+#include "zero/state_tier.h"
+#include "zero/streams.h"
 #include "zero/worker_pool.h"
 
 namespace ringzero {
+
+// The states of large parameters in a file, instead of memory (docs/offload.md). The bits stay.
+struct ShardTier {
+  std::string folder;
+  int64_t staging_bytes = 64 << 20;  // of memory through which they come and go; at least a piece
+  IoEngineOptions io;
+};
 
 struct ShardedOptimizerOptions {
   OptimizerOptions optimizer;
@@ -44,6 +57,7 @@ struct ShardedOptimizerOptions {
   int micro_batches = 1;                  // of each worker, in one update
   int threads = 1;                        // of the update
   std::chrono::milliseconds wait_timeout = std::chrono::minutes(10);
+  std::optional<ShardTier> tier;  // each worker has a file of its own
 };
 
 // The other workers. One optimizer per job.
@@ -86,9 +100,10 @@ class ShardedOptimizer {
   struct NamedState {
     const std::string& parameter;
     std::string state;
-    std::span<const float> values;  // valid during the call
+    std::span<const float> values;  // `step`: valid during the call; others until AddGradients
   };
-  void VisitStates(const std::function<void(const NamedState&)>& visit) const;
+  // Errors: the disk's, where states lie in a file.
+  absl::Status VisitStates(const std::function<void(const NamedState&)>& visit) const;
   // The other way, on all workers, between two updates: `fill` gets each of these to fill. The rate
   // goes by `updates`, the number done so far. FailedPrecondition: within an update; errors of
   // `fill`.
@@ -97,6 +112,8 @@ class ShardedOptimizer {
       const std::function<absl::Status(const std::string& parameter, const std::string& state,
                                        std::span<float> values)>& fill);
   const FlatShards& shards() const { return *shards_; }
+  // For the user: what the tier's folder or the system does not give.
+  const std::vector<std::string>& notes() const { return tier_.notes; }
   WorkerId self() const { return ring_->self(); }
 
   // Ends the optimizers of all workers with `why`: what waits there gets it. Without this the
@@ -110,7 +127,20 @@ class ShardedOptimizer {
   absl::Status ShareInitialValues();
   // Of all shards; `sum` is this worker's, or null.
   absl::StatusOr<double> Norm(const std::byte* sum, double divisor);
-  void RunBlocks(const UpdateInput& input, std::byte* out);
+  absl::Status RunBlocks(const UpdateInput& input, std::byte* out);
+  // Of the blocks from begin to end, those of one thread.
+  struct Share {
+    size_t begin, end;
+    size_t thread = 0, threads = 1;
+  };
+  // Ends early if the disk fails.
+  void RunShare(const UpdateInput& input, std::byte* out, const Share& share);
+  StageId stage() const { return StageId(self().value); }
+  absl::Status BeginStreams();
+  absl::Status BeginFetch();
+  // Until `came`, or an error of the disk, which the store's wait_timeout limits.
+  absl::Status AwaitDisk(const bool& came) const;
+  void Came(bool& what);
   // From a shard into the parameters.
   void Show(int shard, const std::byte* parameters);
 
@@ -124,6 +154,14 @@ class ShardedOptimizer {
   int64_t update_ = 0;
   int lap_ = 0;
   double norm_ = 0;
+
+  // Where states stream:
+  OpenedTier tier_;
+  mutable std::mutex disk_mutex_;  // of the next three
+  mutable std::condition_variable disk_;
+  absl::Status disk_status_;
+  bool stored_ = true;  // the file has all states
+  Streams streams_;     // last: its thread uses all of the above
 };
 
 }  // namespace ringzero

@@ -1,5 +1,5 @@
-// Fetches and stores, as operations of the program.
-#include "zero/engine/streams.h"
+// Pieces of states between a tier file and the updates.
+#include "zero/streams.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -9,37 +9,21 @@
 #include <utility>
 
 #include "base/status.h"
-#include "zero/engine_options.h"
 
 namespace ringzero {
 
-absl::Status Streams::Begin(TierOptions tier) {
-  const EngineOptions& options = executor_.options();
-  layout_ =
-      LayOutTier(options.plan, options.self, options.layouts, options.optimizer, tier.least_values);
-  if (layout_.groups.empty()) return absl::OkStatus();
-  if (tier.io == nullptr) return absl::InvalidArgumentError("a plan that streams needs a tier");
-  const CollectionPlan& collection = options.plan.collection;
-  const bool shows = (collection.any() && !collection.parameters_only) ||
-                     options.plan.checkpoint.any() || options.plan.first_iteration > 0;
-  if (shows && tier.mapped == nullptr) {
-    return absl::InvalidArgumentError("states that are streamed and looked at need a mapped tier");
-  }
-  file_ = tier.file;
-  mapped_ = tier.mapped;
-  RZ_ASSIGN_OR_RETURN(store_,
-                      StateStore::Create({.groups = layout_.groups,
-                                          .ring = blocks_.Bytes({.kind = BlockKind::kStaging}),
-                                          .keeper = blocks_.Lend({.kind = BlockKind::kStaging}),
-                                          .file = tier.file,
-                                          .file_name = std::move(tier.file_name),
-                                          .engine = std::move(tier.io),
-                                          // Before an update's own: it would blame the worker.
-                                          .wait_timeout = options.wait_timeout / 2,
-                                          .failed = [this](const absl::Status& why) {
-                                            const Executor::Lock lock = executor_.Hold();
-                                            executor_.Fail(why);
-                                          }}));
+absl::Status Streams::Begin(StreamOptions options) {
+  layout_ = std::move(options.layout);
+  file_ = options.tier.file;
+  mapped_ = options.tier.mapped;
+  RZ_ASSIGN_OR_RETURN(store_, StateStore::Create({.groups = layout_.groups,
+                                                  .ring = options.staging,
+                                                  .keeper = std::move(options.keeper),
+                                                  .file = options.tier.file,
+                                                  .file_name = std::move(options.tier.file_name),
+                                                  .engine = std::move(options.tier.io),
+                                                  .wait_timeout = options.wait_timeout,
+                                                  .failed = std::move(options.failed)}));
   return absl::OkStatus();
 }
 
@@ -50,8 +34,7 @@ void Streams::Show(StageId stage, StageOptimizer& optimizer) const {
   for (size_t i = 0; i < pieces.size(); ++i) {
     if (pieces[i].begin > 0) continue;
     const int parameter = pieces[i].parameter;
-    const StageLayout& layout = executor_.options().layouts[stage.value];
-    const auto count = static_cast<size_t>(layout.parameters[parameter].numel);
+    const auto count = static_cast<size_t>(layouts_[stage.value].parameters[parameter].numel);
     const std::vector<Extent>& extents = layout_.groups[group->second].pieces[i].extents;
     const auto at = [&](size_t state) {
       return std::span(reinterpret_cast<float*>(mapped_ + extents[state].offset), count);
@@ -99,14 +82,36 @@ std::vector<StatePiece> Streams::PiecesOf(StageId stage) const {
   return found == layout_.pieces.end() ? std::vector<StatePiece>() : found->second;
 }
 
-void Streams::StartFetch(int64_t number) {
-  const StageId stage = executor_.OpOf(number).stage;
-  store_->Fetch(layout_.group_of.at(stage), executor_.BeginElsewhere(number));
+bool StreamedUpdate::Ready(size_t block, StateStore::Done again) {
+  const int piece = optimizer_.blocks()[block].piece;
+  if (piece < 0) return true;
+  const int group = streams_.layout_.group_of.at(stage_);
+  input_.staged = reinterpret_cast<float*>(streams_.store_->Piece(group, piece, std::move(again)));
+  return input_.staged != nullptr;
 }
 
-void Streams::StartStore(int64_t number) {
-  const StageId stage = executor_.OpOf(number).stage;
-  store_->Store(layout_.group_of.at(stage), executor_.BeginElsewhere(number));
+void StreamedUpdate::Do(size_t block) {
+  const std::vector<UpdateBlock>& blocks = optimizer_.blocks();
+  const UpdateBlock& one = blocks[block];
+  if (one.piece < 0) return optimizer_.Block(one, input_, out_);
+  released_.found = DigestOf(one, released_.found);
+  optimizer_.Block(one, input_, out_);
+  released_.left = DigestOf(one, released_.left);
+  if (block + 1 < blocks.size() && blocks[block + 1].piece == one.piece) return;
+  released_.changed = optimizer_.contributes(one.parameter);
+  streams_.store_->Release(streams_.layout_.group_of.at(stage_), one.piece,
+                           std::exchange(released_, {}));
+}
+
+uint64_t StreamedUpdate::DigestOf(const UpdateBlock& block, uint64_t digest) const {
+  const StatePiece& piece = optimizer_.pieces()[block.piece];
+  const float* state = input_.staged;
+  for (int i = 0; i < piece.states; ++i) {
+    digest =
+        AddToDigest(digest, {state + block.begin - piece.begin, state + block.end - piece.begin});
+    state += piece.StateBytes() / sizeof(float);
+  }
+  return digest;
 }
 
 }  // namespace ringzero

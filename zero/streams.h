@@ -1,0 +1,115 @@
+// Streams: states that come from a tier file for an update, and go back.
+//
+//   Streams streams(layouts);
+//   RZ_RETURN_IF_ERROR(streams.Begin({.layout = tier_layout, .tier = …, .staging = memory, …}));
+//   streams.Fetch(stage, fetched);  streams.Store(stage, stored);
+//
+//   StreamedUpdate update(stage, optimizer, streams, input, out);   // between the two
+//   for (size_t block = 0; block < optimizer.blocks().size(); ++block) {
+//     if (update.Ready(block, again)) update.Do(block);             // otherwise: when `again` came
+//   }
+//
+// The owner's lock guards Streams, except where a function says otherwise.
+#ifndef RINGZERO_ZERO_STREAMS_H_
+#define RINGZERO_ZERO_STREAMS_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/buffer.h"
+#include "base/ids.h"
+#include "offload/state_store.h"
+#include "zero/layout.h"
+#include "zero/optimizer/optimizer.h"
+#include "zero/state_tier.h"
+
+namespace ringzero {
+
+struct StreamOptions {
+  TierLayout layout;
+  TierOptions tier;
+  std::span<std::byte> staging;  // and what keeps it: as in StateStoreOptions
+  SharedBuffer keeper;
+  std::chrono::milliseconds wait_timeout{};
+  std::function<void(const absl::Status&)> failed;
+};
+
+class Streams {
+ public:
+  // Of all stages; they must outlive this.
+  explicit Streams(const std::vector<StageLayout>& layouts) : layouts_(layouts) {}
+
+  // Where stages stream; once. The errors of StateStore::Create.
+  absl::Status Begin(StreamOptions options);
+  // As StateStore's, of a stage that streams.
+  void Fetch(StageId stage, StateStore::Done done) {
+    store_->Fetch(layout_.group_of.at(stage), std::move(done));
+  }
+  void Store(StageId stage, StateStore::Done done) {
+    store_->Store(layout_.group_of.at(stage), std::move(done));
+  }
+  // Without the lock: nothing is under way any more, and nothing is called.
+  void Stop() {
+    if (store_ != nullptr) store_->Stop();
+  }
+
+  // These three do nothing for stages that do not stream.
+  // The optimizer's states are the mapped file from here on: for what reads them between updates
+  // (collections, saves), and for what writes them before the first one.
+  void Show(StageId stage, StageOptimizer& optimizer) const;
+  // They were written: the file has them.
+  void Adopt(StageId stage);
+  // They were read: gives the memory back that it took. Any thread.
+  void Forget(StageId stage) const;
+
+  // Of a stage that streams; empty for others.
+  std::vector<StatePiece> PiecesOf(StageId stage) const;
+
+ private:
+  friend class StreamedUpdate;
+
+  const std::vector<StageLayout>& layouts_;
+  TierLayout layout_;
+  int file_ = -1;
+  std::byte* mapped_ = nullptr;
+  std::unique_ptr<StateStore> store_;  // null: nothing is streamed here
+};
+
+// The blocks of one update, of a stage that streams or does not. All blocks of a piece are one
+// thread's, in their order; several threads have one of these each. Without the lock.
+class StreamedUpdate {
+ public:
+  // All of them must outlive this, and what `input` points to.
+  StreamedUpdate(StageId stage, StageOptimizer& optimizer, Streams& streams,
+                 const UpdateInput& input, std::byte* out)
+      : stage_(stage), optimizer_(optimizer), streams_(streams), input_(input), out_(out) {}
+
+  // Before each Do. False: a part of the state is not there yet; `again` is called once it is.
+  bool Ready(size_t block, StateStore::Done again);
+  // StageOptimizer::Block. A piece that was its last block's goes back.
+  void Do(size_t block);
+
+  const UpdateInput& input() const { return input_; }
+
+ private:
+  // Of the states of `block`, behind those of the blocks before it in its piece.
+  uint64_t DigestOf(const UpdateBlock& block, uint64_t digest) const;
+
+  const StageId stage_;
+  StageOptimizer& optimizer_;
+  Streams& streams_;
+  UpdateInput input_;
+  std::byte* const out_;
+  StateStore::Released released_;  // of the piece, so far
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_ZERO_STREAMS_H_
