@@ -57,7 +57,8 @@ class SharedBuffer;
 class Buffer : public BufferHandle {
  public:
   Buffer() = default;
-  Buffer(std::span<std::byte> memory, std::shared_ptr<const void> keeper)
+  // Memory that is somebody else's, who keeps it as long as the buffer or `keeper` lives.
+  explicit Buffer(std::span<std::byte> memory, std::shared_ptr<const void> keeper = nullptr)
       : BufferHandle(memory, std::move(keeper)) {}
   Buffer(Buffer&& other) noexcept = default;
   Buffer& operator=(Buffer&& other) noexcept = default;
@@ -89,12 +90,6 @@ inline SharedBuffer Buffer::Seal() && { return SharedBuffer(std::move(*this)); }
 
 // Zeroed memory of this process. Throws std::bad_alloc, as operator new does.
 Buffer MakeHeapBuffer(size_t bytes);
-
-// A buffer of memory that is somebody else's, who keeps it as long as the buffer or `keeper` lives.
-inline Buffer BorrowBuffer(std::span<std::byte> memory,
-                           std::shared_ptr<const void> keeper = nullptr) {
-  return Buffer(memory, std::move(keeper));
-}
 
 }  // namespace ringzero
 

@@ -1,5 +1,5 @@
-// By xxHash.
-#include "base/checksum.h"
+// Checksum, by xxHash: a file of its own, as it is compiled for speed.
+#include "base/crypto.h"
 
 #if defined(RINGZERO_HAVE_XXHASH_DISPATCH)
 #include <xxh_x86dispatch.h>  // XXH3_64bits takes the widest vectors that the processor has

@@ -1,4 +1,5 @@
-// SHA-256 (FIPS 180-4), HMAC-SHA256 (RFC 2104) and random bytes, by OpenSSL's libcrypto.
+// SHA-256 (FIPS 180-4), HMAC-SHA256 (RFC 2104) and random bytes, by OpenSSL's libcrypto; and a
+// checksum, by xxHash.
 //
 //   Sha256 digest;                                             // a stream of bytes
 //   digest.Update(std::as_bytes(std::span(values)));
@@ -48,6 +49,10 @@ Digest HmacSha256(std::string_view key, std::string_view message);
 
 // Compares in a time that does not depend on where the digests differ.
 bool SameDigest(const Digest& a, const Digest& b);
+
+// 64 bits that change with any damage to a run of bytes. XXH3, as fast as memory is read. Not
+// against intent. Equal on all machines. Thread-safe.
+uint64_t Checksum(std::span<const std::byte> bytes);
 
 // For secrets. Thread-safe.
 std::string RandomBytes(size_t bytes);

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <system_error>
+#include <utility>
 
 #include "base/files.h"
 
@@ -22,17 +23,6 @@ constexpr size_t kThreadRoom = 24 << 20;  // a stack, and what an allocator take
 
 }  // namespace
 
-void CheckRoomForThread() {
-  void* const room = mmap(nullptr, kThreadRoom, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (room == MAP_FAILED) throw std::system_error(EAGAIN, std::generic_category());
-  munmap(room, kThreadRoom);
-}
-
-void MeetAllocator() {
-  void* volatile memory = std::malloc(1);
-  std::free(memory);
-}
-
 void NameThread(const std::string& name) {
   pthread_setname_np(pthread_self(), name.substr(0, kNameBytes - 1).c_str());
 }
@@ -41,6 +31,20 @@ std::string ThreadName() {
   std::array<char, kNameBytes> name{};
   pthread_getname_np(pthread_self(), name.data(), name.size());
   return name.data();
+}
+
+// jemalloc 5.3 crashes where a thread's first allocation finds no memory. So a thread is made only
+// if there are addresses left for it, and it allocates at once.
+std::thread NamedThread(const std::string& name, std::function<void()> body) {
+  void* const room = mmap(nullptr, kThreadRoom, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (room == MAP_FAILED) throw std::system_error(EAGAIN, std::generic_category());
+  munmap(room, kThreadRoom);
+  return std::thread([name, body = std::move(body)] {
+    NameThread(name);
+    void* volatile memory = std::malloc(1);
+    std::free(memory);
+    body();
+  });
 }
 
 void NameProcess(absl::string_view title) {

@@ -6,9 +6,9 @@
 #ifndef RINGZERO_BASE_SYSTEM_NAMES_H_
 #define RINGZERO_BASE_SYSTEM_NAMES_H_
 
+#include <functional>
 #include <string>
 #include <thread>
-#include <utility>
 
 #include "absl/strings/string_view.h"
 
@@ -18,22 +18,9 @@ namespace ringzero {
 void NameThread(const std::string& name);
 std::string ThreadName();
 
-// jemalloc 5.3 crashes where a thread's first allocation finds no memory (`ulimit -v`). So a thread
-// is made only if there are addresses left for it, else std::system_error as std::thread has it;
-// and it allocates at once.
-void CheckRoomForThread();
-void MeetAllocator();
-
-// A thread that has its name before `body` runs.
-template <typename Body>
-std::thread NamedThread(std::string name, Body body) {
-  CheckRoomForThread();
-  return std::thread([name = std::move(name), body = std::move(body)]() mutable {
-    NameThread(name);
-    MeetAllocator();
-    body();
-  });
-}
+// A thread that has its name before `body` runs. std::system_error, as std::thread has it, also
+// where few addresses are left (`ulimit -v`).
+std::thread NamedThread(const std::string& name, std::function<void()> body);
 
 // Overwrites the words of main's argv, so argv must not be read afterwards. A title longer than the
 // words is cut off. Does nothing if the kernel does not tell where the words lie.

@@ -44,14 +44,10 @@ absl::StatusOr<Buffer> Arena::Allocate(size_t bytes) {
         carved_bytes_, " of ", data_.bytes(), " bytes are cut into blocks"));
   }
   const auto give_back = [arena = shared_from_this(), bytes](std::byte* each) {
-    arena->Free(each, bytes);
+    const std::lock_guard<std::mutex> lock(arena->mutex_);
+    arena->free_[bytes].push_back(each);
   };
-  return BorrowBuffer({block, bytes}, std::shared_ptr<std::byte>(block, give_back));
-}
-
-void Arena::Free(std::byte* block, size_t bytes) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  free_[bytes].push_back(block);
+  return Buffer({block, bytes}, std::shared_ptr<std::byte>(block, give_back));
 }
 
 PayloadMemory HostMemory() {

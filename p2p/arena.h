@@ -56,7 +56,6 @@ class Arena : public std::enable_shared_from_this<Arena> {
  private:
   Arena(WorkerId owner, MemoryUse use, Mapping data)
       : owner_(owner), use_(use), data_(std::move(data)) {}
-  void Free(std::byte* block, size_t bytes);
 
   const WorkerId owner_;
   const MemoryUse use_;

@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "absl/strings/str_format.h"
-#include "base/checksum.h"
+#include "base/crypto.h"
 #include "base/status.h"
 #include "p2p/transport_decorator.h"
 
@@ -22,7 +22,7 @@ class ChecksummedTransport final : public TransportDecorator {
   absl::StatusOr<Buffer> Allocate(size_t bytes, MemoryUse use) override {
     RZ_ASSIGN_OR_RETURN(Buffer whole, inner().Allocate(bytes + kRoom, use));
     const std::span<std::byte> payload = whole.as<std::byte>().first(bytes);
-    return BorrowBuffer(payload, std::make_shared<const Buffer>(std::move(whole)));
+    return Buffer(payload, std::make_shared<const Buffer>(std::move(whole)));
   }
   // The checksum lies behind the payload: Allocate has made room for it.
   absl::Status Send(WorkerId to, MessageKey key, std::span<const std::byte> block,

@@ -15,7 +15,6 @@
 #include "p2p/deadline.h"
 #include "p2p/failure.h"
 #include "p2p/job/hosts.h"
-#include "p2p/nccl/nccl_transport.h"
 #include "p2p/shm/shm_transport.h"
 #include "p2p/ucx/ucx_transport.h"
 
@@ -109,10 +108,7 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeNccl(TransportChoice words, const
                                                     ShmEndpoint endpoint, UcxOptions ucx,
                                                     const ConnectRequest& request) {
   const TransportOptions& options = request.options;
-  NcclParts parts = {.news = std::make_shared<LaneNews>(),
-                     .lane = {.device = request.gpu.device},
-                     .pairs = request.gpu.pairs,
-                     .word_kinds = request.gpu.word_kinds};
+  NcclParts parts = {.news = std::make_shared<LaneNews>(), .gpu = request.gpu};
   RZ_ASSIGN_OR_RETURN(parts.words, Make(words, seat, std::move(endpoint), std::move(ucx),
                                         {.options = LaneWordsOptions(options, parts.news)}));
   return CreateNcclTransport(seat, std::move(parts), options);

@@ -8,7 +8,6 @@
 #ifndef RINGZERO_P2P_CONNECT_H_
 #define RINGZERO_P2P_CONNECT_H_
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,7 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "p2p/job/rendezvous.h"
-#include "p2p/nccl/lane_transport.h"
+#include "p2p/nccl/nccl_transport.h"
 #include "p2p/shm/shm_endpoint.h"
 #include "p2p/transport.h"
 
@@ -47,13 +46,6 @@ absl::StatusOr<std::vector<int>> WorkersThatShare(TransportChoice asked,
 
 // "name = value" lines about what must be alike for workers to understand each other.
 std::string WireVersions();
-
-// For payload in GPUs' memory.
-struct GpuNeeds {
-  int device = 0;                   // this worker's GPU, where its payload lies
-  std::vector<WorkerPair> pairs;    // nccl: who sends payload to whom, as in NcclParts
-  std::vector<uint8_t> word_kinds;  // nccl: as in LaneParts
-};
 
 struct ConnectRequest {
   TransportChoice transport = TransportChoice::kAuto;

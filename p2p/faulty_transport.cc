@@ -81,11 +81,6 @@ class FaultyTransport final : public TransportDecorator {
     std::span<const std::byte> block = {};
     Done sent = nullptr;  // null: it is a word
   };
-  // A message from block to block that goes nowhere.
-  struct Withheld {
-    Done sent;
-    bool lost = false;  // its sender hears that it has left; else why it has not
-  };
   struct Channel {
     uint64_t messages = 0;
     Clock::time_point last;  // when the newest message is due
@@ -93,28 +88,14 @@ class FaultyTransport final : public TransportDecorator {
 
   absl::Status Send(Message message) {
     RZ_RETURN_IF_ERROR(inner().status());
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      if (closing_) return absl::FailedPreconditionError("a message after a goodbye");
-      ++messages_;
-      if (messages_ == faults_.act_at_message && faults_.act) faults_.act();
-      if (messages_ == faults_.drop_message) {
-        if (message.sent != nullptr) withheld_.push_back({std::move(message.sent), true});
-        changed_.notify_one();
-        return absl::OkStatus();
-      }
-      const bool fails = faults_.fail_after != 0 && messages_ > faults_.fail_after;
-      if (!fails && faults_.max_delay.count() > 0) {
-        const Clock::time_point due = DueTime(message);
-        queue_.emplace(due, std::move(message));
-        changed_.notify_one();
-        return absl::OkStatus();
-      }
-      if (!fails) return SendNow(std::move(message));
-    }
-    absl::Status failure = Internal("injected failure after ", faults_.fail_after, " messages");
-    Abort(failure);
-    return failure;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (closing_) return absl::FailedPreconditionError("a message after a goodbye");
+    if (++messages_ == faults_.act_at_message && faults_.act) faults_.act();
+    if (faults_.max_delay.count() == 0) return SendNow(std::move(message));
+    const Clock::time_point due = DueTime(message);
+    queue_.emplace(due, std::move(message));
+    changed_.notify_one();
+    return absl::OkStatus();
   }
 
   absl::Status SendNow(Message message) {
@@ -160,7 +141,7 @@ class FaultyTransport final : public TransportDecorator {
       const absl::Status sent = SendNow(std::move(message));
       if (!sent.ok()) {
         inner().Abort(sent);
-        if (on_sent != nullptr) withheld_.push_back({on_sent});
+        if (on_sent != nullptr) withheld_.push_back(on_sent);
         DropQueue();
       }
     }
@@ -168,12 +149,9 @@ class FaultyTransport final : public TransportDecorator {
 
   void TellSenders(std::unique_lock<std::mutex>& lock) {
     while (!withheld_.empty()) {
-      std::vector<Withheld> withheld;
-      withheld.swap(withheld_);
+      const std::vector<Done> withheld = std::exchange(withheld_, {});
       lock.unlock();
-      for (const Withheld& each : withheld) {
-        each.sent(each.lost ? absl::OkStatus() : inner().status());
-      }
+      for (const Done& sent : withheld) sent(inner().status());
       lock.lock();
     }
   }
@@ -181,7 +159,7 @@ class FaultyTransport final : public TransportDecorator {
   // mutex_ held, as next
   void DropQueue() {
     for (auto& [due, message] : queue_) {
-      if (message.sent != nullptr) withheld_.push_back({std::move(message.sent)});
+      if (message.sent != nullptr) withheld_.push_back(std::move(message.sent));
     }
     queue_.clear();
   }
@@ -207,7 +185,7 @@ class FaultyTransport final : public TransportDecorator {
   std::atomic<uint64_t> arrived_{0};
   std::map<std::pair<WorkerId, uint8_t>, Channel> channels_;
   std::multimap<Clock::time_point, Message> queue_;  // equal times: in order of insertion
-  std::vector<Withheld> withheld_;                   // whose senders are to be told
+  std::vector<Done> withheld_;                       // of messages that will not be sent
   bool closing_ = false;
   bool stopping_ = false;
   std::thread thread_;

@@ -1,6 +1,5 @@
-// Inboxes with a lock and a condition variable, and the thread that empties one.
-#include "p2p/local_transport.h"
-
+// Transports between threads: inboxes with a lock and a condition variable, and the thread that
+// empties one.
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -15,6 +14,7 @@
 #include "base/system_names.h"
 #include "p2p/heartbeat.h"
 #include "p2p/mailbox.h"
+#include "p2p/transport.h"
 
 namespace ringzero {
 namespace {
@@ -180,19 +180,14 @@ class LocalTransport final : public Mailbox {
     const bool running = wire_->inbox().Take(events_, until);
     for (Event& event : events_) Handle(event);
     events_.clear();
-    const std::vector<Silence> silences = heartbeat_.Tick(Clock::now());
-    for (const Silence& each : silences) OnSilence(each.worker, each.lasted);
+    for (const Silence& each : heartbeat_.Tick(Clock::now())) OnSilence(each.worker, each.lasted);
     RunCallbacks();
     return running;
   }
 
   void Handle(Event& event) {
     switch (event.kind) {
-      case Event::Kind::kBlock: {
-        const absl::Status taken = OnNextBlock(event.from, std::move(event.block));
-        if (!taken.ok()) Fail(taken);
-        return;
-      }
+      case Event::Kind::kBlock: return Fail(OnNextBlock(event.from, std::move(event.block)));
       case Event::Kind::kTaken: return OnSent(event.from, event.block.key.kind, event.block.number);
       case Event::Kind::kNote: return OnNote(event.from, std::move(event.note));
       case Event::Kind::kDisconnect: return OnDisconnect(event.from);
@@ -212,7 +207,6 @@ class LocalTransport final : public Mailbox {
 absl::StatusOr<std::vector<std::unique_ptr<Transport>>> CreateLocalTransports(
     const std::vector<TransportOptions>& options) {
   const int workers = static_cast<int>(options.size());
-  if (workers == 0) return absl::InvalidArgumentError("at least one worker is needed");
   RZ_ASSIGN_OR_RETURN(const std::shared_ptr<PulseBoard> board, PulseBoard::Create(workers));
   auto inboxes = std::make_shared<Inboxes>(workers);
   auto memories = std::make_shared<Memories>(workers);

@@ -82,13 +82,12 @@ absl::Status Mailbox::Send(WorkerId to, MessageKey key, std::span<const std::byt
   RZ_RETURN_IF_ERROR(CheckSend(to, key));
   NumberedQueue<Sending>& sends = peers_[to.value].channels[key.kind].sends;
   const uint32_t number = sends.end();
-  Sending& sending = sends.Reach(number);
-  sending = {key, std::move(sent)};
+  sends.Reach(number) = {key, std::move(sent)};
   stats_.bytes_sent[key.kind] += block.size();
   ++stats_.messages_sent[key.kind];
   const bool has_left = wire_.SendBlock(
       to, {.key = key, .number = number, .bytes = block.size(), .data = block.data()});
-  if (has_left) EndCall(sends, sending);
+  if (has_left) EndCall(sends, number);
   return absl::OkStatus();
 }
 
@@ -121,7 +120,8 @@ absl::Status Mailbox::Expect(WorkerId from, Receiving wanted) {
     return FailedPrecondition("a message expected from worker ", from.value, " (", ToString(key),
                               ") after a goodbye");
   }
-  Receiving& receiving = channel.receives.Reach(channel.posted++);
+  const uint32_t number = channel.posted++;
+  Receiving& receiving = channel.receives.Reach(number);
   receiving.is_posted = true;
   receiving.is_word = wanted.is_word;
   receiving.key = key;
@@ -129,7 +129,7 @@ absl::Status Mailbox::Expect(WorkerId from, Receiving wanted) {
   receiving.done = std::move(wanted.done);
   if (!receiving.has_come || !Fits(from, receiving)) return absl::OkStatus();
   if (receiving.is_word) {
-    EndCall(channel.receives, receiving);
+    EndCall(channel.receives, number);
     return absl::OkStatus();
   }
   Next().moving.push_back({from, receiving.message, receiving.block});
@@ -155,7 +155,7 @@ absl::Status Mailbox::OnNextBlock(WorkerId from, BlockMessage message) {
     message.number = channel.came;
     RZ_ASSIGN_OR_RETURN(block, Meet(from, channel, message));
     if (block.has_value() && message.is_word) {
-      EndCall(channel.receives, *channel.receives.Find(message.number));
+      EndCall(channel.receives, message.number);
       return absl::OkStatus();
     }
   }
@@ -210,28 +210,24 @@ bool Mailbox::Fits(WorkerId from, const Receiving& receiving) {
 }
 
 template <typename Call>
-void Mailbox::EndCall(NumberedQueue<Call>& queue, Call& call) {
-  Next().ready.push_back({std::move(call.done), absl::OkStatus()});
-  call.ended = true;
+void Mailbox::EndCall(NumberedQueue<Call>& queue, uint32_t number) {
+  Call* const call = queue.Find(number);
+  if (call == nullptr || call->ended) return;  // the transport has ended
+  Next().ready.push_back({std::move(call->done), absl::OkStatus()});
+  call->ended = true;
   while (!queue.empty() && queue[0].ended) queue.pop_front();
   wire_.Wake();
 }
 
 void Mailbox::OnMoved(WorkerId from, uint8_t kind, uint32_t number) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  NumberedQueue<Receiving>& receives = peers_[from.value].channels[kind].receives;
-  Receiving* const receiving = receives.Find(number);
-  if (receiving == nullptr || receiving->ended) return;  // the transport has ended
-  EndCall(receives, *receiving);
+  EndCall(peers_[from.value].channels[kind].receives, number);
 }
 
 void Mailbox::OnSent(WorkerId to, uint8_t kind, uint32_t number) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  NumberedQueue<Sending>& sends = peers_[to.value].channels[kind].sends;
-  Sending* const sending = sends.Find(number);
-  if (sending == nullptr || sending->ended) return;
-  EndCall(sends, *sending);
-  if (closing_) SayGoodbyes();
+  EndCall(peers_[to.value].channels[kind].sends, number);
+  if (closing_ && status_.ok()) SayGoodbyes();
 }
 
 void Mailbox::EndCalls(Channel& channel, const absl::Status& why) {
@@ -300,6 +296,7 @@ void Mailbox::OnSilence(WorkerId from, std::chrono::milliseconds lasted) {
 }
 
 void Mailbox::Fail(const absl::Status& why) {
+  if (why.ok()) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   End(why);
 }

@@ -129,7 +129,8 @@ class Mailbox : public Transport {
   void OnDisconnect(WorkerId from);
   // Its message thread gives no sign of life: likewise.
   void OnSilence(WorkerId from, std::chrono::milliseconds lasted);
-  // Something else broke (a malformed message, no hello): ends the transport on every worker.
+  // Something else broke (a malformed message, no hello): ends the transport on every worker. OK:
+  // nothing did.
   void Fail(const absl::Status& why);
   // Runs all that is ready, outside of the lock; one call at a time.
   void RunCallbacks();
@@ -204,7 +205,7 @@ class Mailbox : public Transport {
   void EndCalls(Channel& channel, const absl::Status& why);
   // Of `queue`: it ended well.
   template <typename Call>
-  void EndCall(NumberedQueue<Call>& queue, Call& call);
+  void EndCall(NumberedQueue<Call>& queue, uint32_t number);
   void TakeGoodbye(WorkerId from);
   void TakeAnswer(WorkerId from, Note note);
   void EndUnmet(WorkerId from, bool awaited, MessageKey key);

@@ -126,11 +126,7 @@ class Transport {
   virtual absl::Status ExpectWord(WorkerId from, MessageKey key, Done arrived) = 0;
   // The memory of `owner` from which it allocates, as this worker maps it. Empty where no memory is
   // shared, and before the owner's memory is known here: it is known when a word about it comes.
-  virtual MappedMemory MemoryOf(WorkerId owner, MemoryUse use) {
-    (void)owner;
-    (void)use;
-    return {};
-  }
+  virtual MappedMemory MemoryOf(WorkerId /*owner*/, MemoryUse /*use*/) { return {}; }
 
   // Ends the transport on every worker: peers fail with `why` (code and message), named as coming
   // from this worker; open calls get it; later calls return it. The first abort wins.
@@ -185,6 +181,13 @@ struct TransportOptions {
   // Abort: a peer's abort or death, a mismatch of keys.
   std::function<void(const absl::Status&)> on_failure;
 };
+
+// Workers that are threads of one process: one transport per entry of `options`, in order of
+// workers. Each has a message thread of its own (or, with ProgressMode::kCaller, none). They may be
+// destroyed in any order and from any thread but a message thread. InvalidArgument for bad options,
+// ResourceExhausted when memory cannot be mapped.
+absl::StatusOr<std::vector<std::unique_ptr<Transport>>> CreateLocalTransports(
+    const std::vector<TransportOptions>& options);
 
 }  // namespace ringzero
 

@@ -96,23 +96,18 @@ struct FaultOptions {
   // once.
   std::chrono::microseconds min_delay{0};
   std::chrono::microseconds max_delay{0};
-  // The n-th message that this worker sends (from 1, all channels) vanishes. 0: none.
-  uint64_t drop_message = 0;
-  // After this many messages the next one aborts the transport (Internal, "injected failure after
-  // …"). 0: never.
-  uint64_t fail_after = 0;
   // In the n-th message that arrives at this worker (from 1, all channels) one bit, chosen by the
   // seed, is not what was sent. 0: none.
   uint64_t flip_message = 0;
-  // Called when the n-th message is to be sent, before it is, with locks held: for ends of
-  // processes. 0: never.
+  // Called when the n-th message (from 1, all channels) is to be sent, before it is, with locks
+  // held: for ends of processes. 0: never.
   uint64_t act_at_message = 0;
   std::function<void()> act;
 };
 
-// Delays messages, loses one, damages one, fails or does something worse at one. How long a message
-// waits depends on the seed, the worker, the channel and the message's number in its channel alone,
-// not on timing; order within a channel is kept. Delayed sends come from a thread of its own. Close
+// Delays messages, damages one, or does something worse at one. How long a message waits depends on
+// the seed, the worker, the channel and the message's number in its channel alone, not on timing;
+// order within a channel is kept. Delayed sends come from a thread of its own. Close
 // says goodbye once everything delayed has been sent, so it may return OK and fail later; errors of
 // a delayed send that are not the transport's end abort it.
 std::unique_ptr<Transport> MakeFaulty(std::unique_ptr<Transport> transport, FaultOptions faults);

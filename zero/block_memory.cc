@@ -13,7 +13,7 @@ void BlockMemory::Borrow(const MemoryBlock& cell, MappedMemory memory) {
   std::byte* const data = memory.bytes.data();
   const Stamp stamp(data, memory.bytes.size());
   // It stays mapped while the computing side has a handle of it.
-  SharedBuffer handle = BorrowBuffer(memory.bytes, std::move(memory.keeper)).Seal();
+  SharedBuffer handle = Buffer(memory.bytes, std::move(memory.keeper)).Seal();
   blocks_[cell] = {data, std::move(handle), stamp};
 }
 

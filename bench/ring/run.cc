@@ -24,7 +24,7 @@
 #include "p2p/job/join_job.h"
 #include "p2p/job/launcher.h"
 #include "p2p/job/rendezvous.h"
-#include "p2p/local_transport.h"
+#include "p2p/transport.h"
 #include "p2p/ucx/ucx_transport.h"
 #include "sharding/memory/block_table.h"
 #include "sharding/op.h"

@@ -71,7 +71,7 @@ class HopTraffic final : public Traffic {
   int SlotOf(int operation) const { return operation % setup_.slots; }
   size_t ArrivingBytes() const { return IsAnswered() ? kStreamAnswerBytes : setup_.bytes; }
   Buffer Own(int turn) const {
-    return BorrowBuffer(setup_.send.subspan(turn * AlignPayload(setup_.bytes), setup_.bytes));
+    return Buffer(setup_.send.subspan(turn * AlignPayload(setup_.bytes), setup_.bytes));
   }
   std::span<std::byte> Slot(int operation) const {
     return setup_.receive.subspan(SlotOf(operation) * AlignPayload(ArrivingBytes()),
@@ -358,7 +358,7 @@ absl::Status HopTraffic::HandleSum(int operation) {
     wrong_ += wrong;
   }
   if (PassesOn()) {
-    RZ_RETURN_IF_ERROR(payload_.AddTerms(setup_.type, terms_[turn], BorrowBuffer(sum)));
+    RZ_RETURN_IF_ERROR(payload_.AddTerms(setup_.type, terms_[turn], Buffer(sum)));
     return Send(right_, operation, sum, SlotOf(operation));
   }
   return setup_.copy ? payload_.Copy(copies_[turn], sum.data()) : absl::OkStatus();

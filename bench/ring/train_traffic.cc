@@ -239,7 +239,7 @@ void TrainTraffic::OnEnd(int64_t number, const absl::Status& end) {
 }
 
 absl::Status TrainTraffic::Copy(const Instruction& op, Role from, Role to, int64_t bytes) {
-  return payload_.Copy(BorrowBuffer(BytesOf(BlockOf(op, to), bytes)),
+  return payload_.Copy(Buffer(BytesOf(BlockOf(op, to), bytes)),
                        blocks_.at(BlockOf(op, from)).data());
 }
 
@@ -253,7 +253,7 @@ void TrainTraffic::End(const Op& op) {
 absl::Status TrainTraffic::Add(const Instruction& op) {
   if (!checking_) return absl::OkStatus();
   const int64_t bytes = plan_.stage(op.stage).sum_bytes;
-  const Buffer sum = BorrowBuffer(BytesOf(BlockOf(op, Role::kSum), bytes));
+  const Buffer sum = Buffer(BytesOf(BlockOf(op, Role::kSum), bytes));
   const DataKey key{self_, repetition_ + static_cast<uint64_t>(op.stage.value)};
   if (op.uses[1].how == How::kWrite) return payload_.FillTerms(ElementType::kFloat, key, sum);
   RZ_ASSIGN_OR_RETURN(const Buffer terms, payload_.Make(static_cast<size_t>(bytes)));

@@ -14,7 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/checksum.h"
+#include "base/crypto.h"
 #include "base/files.h"
 #include "base/status.h"
 #include "base/system_names.h"

@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/checksum.h"
+#include "base/crypto.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
 

@@ -106,7 +106,7 @@ class AllocationRecorder : public c10::MemoryReportingInfoBase {
 absl::StatusOr<Buffer> MakeZeros(size_t bytes) {
   RZ_ASSIGN_OR_RETURN(Mapping memory, Mapping::Anonymous(bytes));
   const auto kept = std::make_shared<const Mapping>(std::move(memory));
-  return BorrowBuffer({kept->data(), bytes}, kept);
+  return Buffer({kept->data(), bytes}, kept);
 }
 
 // Memory as large as the gradients that wait in a run. Here gradients are dropped at once, so this

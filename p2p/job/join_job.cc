@@ -352,13 +352,9 @@ absl::StatusOr<std::unique_ptr<RendezvousStore>> OpenStore(const Identity& ident
 
 // The error names the first worker whose mark differs from that of most; of two workers, worker 1.
 absl::Status CompareSecretMarks(const std::vector<std::string>& marks) {
-  const auto usual =
-      std::max_element(marks.begin(), marks.end(), [&](const std::string& a, const std::string& b) {
-        return std::count(marks.begin(), marks.end(), a) <
-               std::count(marks.begin(), marks.end(), b);
-      });
-  const auto odd =
-      std::find_if(marks.begin(), marks.end(), [&](const auto& mark) { return mark != *usual; });
+  const auto count = [&](const std::string& mark) { return std::ranges::count(marks, mark); };
+  const auto usual = std::ranges::max_element(marks, {}, count);
+  const auto odd = std::ranges::find_if(marks, [&](const auto& mark) { return mark != *usual; });
   if (odd == marks.end()) return absl::OkStatus();
   const std::string one = absl::StrCat("worker ", odd - marks.begin());
   const std::string others = absl::StrCat("worker ", usual - marks.begin());

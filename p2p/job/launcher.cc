@@ -218,10 +218,9 @@ absl::StatusOr<std::string> RunBody(const ChildBody& body, RecordWriter& records
   RecordWriter records(socket);
   const absl::StatusOr<std::string> result = RunBody(body, records);
   FlushOutput();
-  const bool told = records
-                        .Finish(result.ok() ? Record{Record::Type::kResult, "", *result}
-                                            : FailureRecord(result.status()))
-                        .ok();
+  const Record last =
+      result.ok() ? Record{Record::Type::kResult, "", *result} : FailureRecord(result.status());
+  const bool told = records.Finish(last).ok();
   // Not exit: the parent's handlers and static objects are not ours to run.
   _exit(told && result.ok() ? 0 : kFailedExitCode);
 }
@@ -415,8 +414,7 @@ class Launch {
   absl::Status Start(const WorkerBody& body) {
     RZ_ASSIGN_OR_RETURN(std::vector<ShmEndpoint> endpoints, MakeShmEndpoints(options_.workers));
     const std::string secret = RandomBytes(kSecretBytes);
-    const UniqueFd log(
-        memfd_create("ringzero-rendezvous", MFD_CLOEXEC));  // of MakeLaunchRendezvous
+    const UniqueFd log(memfd_create("ringzero-rendezvous", MFD_CLOEXEC));
     if (!log) return SystemError("cannot make a memory file");
     for (int w = 0; w < options_.workers; ++w) {
       const auto run = [&, w](RecordWriter& records) {
@@ -438,8 +436,7 @@ class Launch {
   }
 
   absl::StatusOr<std::vector<std::string>> Run() {
-    const auto lives = [](const Worker& worker) { return worker.process.alive(); };
-    while (std::any_of(workers_.begin(), workers_.end(), lives)) {
+    while (std::ranges::any_of(workers_, &WorkerProcess::alive, &Worker::process)) {
       Wait();
       for (Worker& worker : workers_) ReadRecords(worker);
       ReadSignals();
@@ -724,9 +721,6 @@ absl::Status WorkerContext::Write(const Record& record) {
 
 absl::StatusOr<std::vector<std::string>> LaunchProcesses(const LaunchOptions& options,
                                                          const WorkerBody& body) {
-  if (options.workers < 1) {
-    return InvalidArgument(options.workers, " workers; at least 1 is needed");
-  }
   RZ_RETURN_IF_ERROR(CheckLimits({.workers = options.workers, .tasks = options.tasks}));
   SignalScope signals(options.pass_on);
   if (signals.descriptor() < 0) return SystemError("cannot make a signalfd");

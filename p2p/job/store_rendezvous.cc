@@ -346,10 +346,7 @@ class StoreRendezvous final : public Rendezvous {
   }
 
   absl::Status Meet() {
-    if (self_ == 0) {
-      const std::string name = RandomHex(8);
-      start_ = absl::StrCat("r", gathering_.restart, "-", name);
-    }
+    if (self_ == 0) start_ = absl::StrCat("r", gathering_.restart, "-", RandomHex(8));
     RZ_RETURN_IF_ERROR(store_.Write(absl::StrCat(kJoin, self_), number_));
     Patience patience(gathering_.limit);
     while (true) {
@@ -532,7 +529,7 @@ void Presence::Run() {
     if (status.ok()) status = Look();
     {
       const MutexLock lock(mutex_);
-      if (lost_.ok()) lost_ = status;
+      lost_.Update(status);
     }
     if (stop_.try_acquire_for(interval)) return;
   }
@@ -548,8 +545,7 @@ absl::Status Presence::Look() {
     if (w == gathering_.self.value) continue;
     RZ_ASSIGN_OR_RETURN(const std::string sign, store_.ReadOrEmpty(absl::StrCat(kAliveKeys, w)));
     const MutexLock lock(mutex_);
-    const absl::Status taken = Take(w, sign);
-    if (found.ok()) found = taken;
+    found.Update(Take(w, sign));
   }
   const MutexLock lock(mutex_);
   looked_ = true;

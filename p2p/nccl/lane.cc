@@ -32,28 +32,22 @@ LaneDriver::~LaneDriver() {
 }
 
 void LaneDriver::Start(Operation operation) {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    RZ_CHECK(operation.lane >= 0 && operation.lane < static_cast<int>(lines_.size()),
-             absl::StrCat("lane ", operation.lane));
-    started_.push_back(std::move(operation));
-  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  RZ_CHECK(operation.lane >= 0 && operation.lane < static_cast<int>(lines_.size()),
+           absl::StrCat("lane ", operation.lane));
+  started_.push_back(std::move(operation));
   changed_.notify_one();
 }
 
 void LaneDriver::Post(std::function<void()> call) {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    posted_.push_back(std::move(call));
-  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  posted_.push_back(std::move(call));
   changed_.notify_one();
 }
 
 void LaneDriver::Abort() {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    abort_ = true;
-  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  abort_ = true;
   changed_.notify_one();
 }
 

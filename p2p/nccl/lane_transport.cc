@@ -91,8 +91,7 @@ class LaneWire final : public Wire {
     const LaneWord word = *offer;
     unmet.erase(offer);
     if (is_word_[word.kind] && from != self_) return true;
-    const absl::Status accepted = StartReceive(from, word, block);
-    if (!accepted.ok()) FailLater(accepted);
+    FailLater(StartReceive(from, word, block));
     return false;
   }
   void SendNote(WorkerId to, Note note) override {
@@ -139,7 +138,7 @@ class LaneWire final : public Wire {
     }
     absl::StatusOr<LaneWord> word = ParseLaneWord(text);
     const absl::Status taken = word.ok() ? TakeWord(from, *word) : word.status();
-    if (!taken.ok()) Fail(Annotate(taken, absl::StrCat("from worker ", from.value)));
+    Fail(Annotate(taken, absl::StrCat("from worker ", from.value)));
     return "";
   }
   // Of the words, and of lanes.
@@ -257,15 +256,13 @@ class LaneWire final : public Wire {
     word.number = peer.offers++;
     peer.offered.push_back({word, block});
     if (to == self_) {
-      return driver_->Post([this, word] {
-        const absl::Status taken = TakeOffer(self_, word);
-        if (!taken.ok()) Fail(taken);
-      });
+      return driver_->Post([this, word] { Fail(TakeOffer(self_, word)); });
     }
     Say(to, word);
   }
   // Later, when nobody holds the mailbox's lock.
   void FailLater(const absl::Status& why) {
+    if (why.ok()) return;
     driver_->Post([this, why] {
       if (Mailbox* const mailbox = HeldMailbox()) mailbox->Fail(why);
     });
@@ -371,7 +368,7 @@ class LaneWire final : public Wire {
   }
   void Fail(const absl::Status& why) {
     Mailbox* const mailbox = HeldMailbox();
-    if (mailbox == nullptr) return;
+    if (mailbox == nullptr || why.ok()) return;
     mailbox->Fail(why);
     mailbox->RunCallbacks();
   }
@@ -403,7 +400,6 @@ class LaneTransport final : public Mailbox {
         driver_(std::make_unique<LaneDriver>(
             std::move(lanes.lanes),
             LaneDriverOptions{
-                .stall_limit = lanes.stall_limit,
                 .on_failure = [this](const absl::Status& why) { wire_->OnWordsFailed(why); }})) {}
 
   absl::Status Open() {

@@ -72,8 +72,6 @@ struct LaneParts {
   // Kinds whose payload means nothing (the plan's tokens): they take no lane, and nothing is
   // written into the block that is posted for one. The same at all workers.
   std::vector<uint8_t> word_kinds;
-  // A lane operation that takes so long is stuck.
-  std::chrono::milliseconds stall_limit = std::chrono::seconds(60);
 };
 
 // InvalidArgument for options that cannot be, or routes that name no lane.

@@ -136,7 +136,7 @@ absl::Status AwaitCommunicator(ncclComm_t communicator, const Deadline& limit, c
         NcclStatus(LoadedNccl().ncclCommGetAsyncError(communicator, &state), communicator, what));
     if (state != ncclInProgress) return NcclStatus(state, communicator, what);
     if (limit.over()) {
-      return absl::DeadlineExceededError(absl::StrCat(what, " is not done (init_limit)"));
+      return absl::DeadlineExceededError(absl::StrCat(what, " is not done (join_limit)"));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -144,8 +144,8 @@ absl::Status AwaitCommunicator(ncclComm_t communicator, const Deadline& limit, c
 
 class NcclLane final : public Lane {
  public:
-  NcclLane(NcclGroup group, WorkerId self, NcclLaneOptions options)
-      : group_(std::move(group)), self_(self), options_(options) {}
+  NcclLane(NcclGroup group, WorkerId self, int device)
+      : group_(std::move(group)), self_(self), device_(device) {}
   ~NcclLane() override {
     Abort();
     if (stream_ != nullptr) (void)LoadedNccl().cudaStreamDestroy(stream_);
@@ -156,7 +156,7 @@ class NcclLane final : public Lane {
 
   absl::Status Connect(const JobSeat& seat, const Deadline& limit) {
     const NcclApi& api = LoadedNccl();
-    RZ_RETURN_IF_ERROR(CudaStatus(api.cudaSetDevice(options_.device), "cudaSetDevice"));
+    RZ_RETURN_IF_ERROR(CudaStatus(api.cudaSetDevice(device_), "cudaSetDevice"));
     RZ_RETURN_IF_ERROR(CudaStatus(api.cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
                                   "cudaStreamCreateWithFlags"));
     ncclUniqueId id = {};
@@ -177,7 +177,6 @@ class NcclLane final : public Lane {
     }
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    if (options_.max_ctas > 0) config.maxCTAs = options_.max_ctas;
     const ncclResult_t begun = api.ncclCommInitRankConfig(
         &communicator_, static_cast<int>(group_.workers.size()), id, PlaceOf(self_), &config);
     RZ_RETURN_IF_ERROR(NcclStatus(begun, communicator_, "ncclCommInitRankConfig"));
@@ -204,7 +203,7 @@ class NcclLane final : public Lane {
       if (state == cudaSuccess) return absl::OkStatus();
       if (state != cudaErrorNotReady) return CudaStatus(state, "the first use");
       if (limit.over()) {
-        return absl::DeadlineExceededError("the first use is not done (init_limit)");
+        return absl::DeadlineExceededError("the first use is not done (join_limit)");
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -225,7 +224,7 @@ class NcclLane final : public Lane {
   void Abort() override {
     if (communicator_ == nullptr) return;
     const NcclApi& api = LoadedNccl();
-    (void)api.cudaSetDevice(options_.device);
+    (void)api.cudaSetDevice(device_);
     (void)api.ncclCommAbort(std::exchange(communicator_, nullptr));
     // Its kernels leave when they see that; until then they may write.
     const Deadline limit(kAbortLimit);
@@ -249,7 +248,7 @@ class NcclLane final : public Lane {
     return static_cast<int>(at - group_.workers.begin());
   }
   absl::Status Advance() {
-    RZ_RETURN_IF_ERROR(CudaStatus(LoadedNccl().cudaSetDevice(options_.device), "cudaSetDevice"));
+    RZ_RETURN_IF_ERROR(CudaStatus(LoadedNccl().cudaSetDevice(device_), "cudaSetDevice"));
     while (true) {
       RZ_ASSIGN_OR_RETURN(const bool busy, IsBusy());
       if (busy) break;  // nothing may be called of it now
@@ -281,14 +280,10 @@ class NcclLane final : public Lane {
       const LaneOp op = queue_.front();
       queue_.pop_front();
       const bool sends = op.direction == LaneOp::Direction::kSend;
-      const absl::Status each =
-          NcclStatus(Enqueue(op), communicator_, sends ? "ncclSend" : "ncclRecv");
-      if (status.ok()) status = each;
+      status.Update(NcclStatus(Enqueue(op), communicator_, sends ? "ncclSend" : "ncclRecv"));
     }
     if (launching_ == 2) {
-      const absl::Status each =
-          NcclStatus(LoadedNccl().ncclGroupEnd(), communicator_, "ncclGroupEnd");
-      if (status.ok()) status = each;
+      status.Update(NcclStatus(LoadedNccl().ncclGroupEnd(), communicator_, "ncclGroupEnd"));
     }
     return status;
   }
@@ -328,7 +323,7 @@ class NcclLane final : public Lane {
 
   const NcclGroup group_;
   const WorkerId self_;
-  const NcclLaneOptions options_;
+  const int device_;
   ncclComm_t communicator_ = nullptr;
   cudaStream_t stream_ = nullptr;
   std::deque<LaneOp> queue_;  // not launched
@@ -339,22 +334,16 @@ class NcclLane final : public Lane {
 };
 
 // What names a GPU in a whole job. NCCL would refuse it too, later and in other words.
-absl::Status CheckGpus(const JobSeat& seat, const NcclLaneOptions& options, const Deadline& limit) {
+absl::Status CheckGpus(const JobSeat& seat, int device) {
   char bus[64] = {}, host[256] = {};
-  RZ_RETURN_IF_ERROR(
-      CudaStatus(LoadedNccl().cudaDeviceGetPCIBusId(bus, sizeof(bus), options.device),
-                 "cudaDeviceGetPCIBusId"));
+  RZ_RETURN_IF_ERROR(CudaStatus(LoadedNccl().cudaDeviceGetPCIBusId(bus, sizeof(bus), device),
+                                "cudaDeviceGetPCIBusId"));
   if (gethostname(host, sizeof(host) - 1) != 0) host[0] = '\0';
   const std::string mine = absl::StrCat(host, " GPU ", bus);
-  RZ_RETURN_IF_ERROR(seat.rendezvous->Put(absl::StrCat("nccl/gpu/", seat.self.value), mine));
+  RZ_ASSIGN_OR_RETURN(const std::vector<std::string> gpus,
+                      TellAll(seat, "nccl/gpu", mine, "has not told its GPU"));
   for (int w = 0; w < seat.workers; ++w) {
-    if (w == seat.self.value) continue;
-    const absl::StatusOr<std::string> theirs =
-        seat.rendezvous->Get(absl::StrCat("nccl/gpu/", w), limit.Left());
-    if (!theirs.ok()) {
-      return WhileWaiting(theirs.status(), absl::StrCat("worker ", w, " has not told its GPU"));
-    }
-    if (*theirs != mine) continue;
+    if (w == seat.self.value || gpus[w] != mine) continue;
     return InvalidArgument("transport nccl: workers ", seat.self.value, " and ", w, " both have ",
                            mine, "; each needs a GPU of its own");
   }
@@ -373,8 +362,7 @@ absl::Status WarmUpAll(const std::vector<NcclLane*>& lanes, const PayloadMemory&
     if (status.ok()) status = lane->WarmUp(at);
     at += each_bytes;
   }
-  const absl::Status ended = NcclStatus(LoadedNccl().ncclGroupEnd(), nullptr, "ncclGroupEnd");
-  if (status.ok()) status = ended;
+  status.Update(NcclStatus(LoadedNccl().ncclGroupEnd(), nullptr, "ncclGroupEnd"));
   for (NcclLane* lane : lanes) {
     if (status.ok()) status = Annotate(lane->AwaitWarm(limit), lane->name());
   }
@@ -433,12 +421,12 @@ absl::StatusOr<PayloadMemory> MakeCudaMemory(int device, CudaPlace place) {
 }
 
 absl::StatusOr<NcclLanes> MakeNcclLanes(const JobSeat& seat, const std::vector<NcclGroup>& groups,
-                                        const NcclLaneOptions& options) {
+                                        int device, CudaPlace place) {
   NcclLanes made;
-  RZ_ASSIGN_OR_RETURN(made.memory, MakeCudaMemory(options.device, options.place));
-  const Deadline limit(options.init_limit);
-  RZ_RETURN_IF_ERROR(CudaStatus(LoadedNccl().cudaSetDevice(options.device), "cudaSetDevice"));
-  RZ_RETURN_IF_ERROR(CheckGpus(seat, options, limit));
+  RZ_ASSIGN_OR_RETURN(made.memory, MakeCudaMemory(device, place));
+  const Deadline limit(seat.join_limit);
+  RZ_RETURN_IF_ERROR(CudaStatus(LoadedNccl().cudaSetDevice(device), "cudaSetDevice"));
+  RZ_RETURN_IF_ERROR(CheckGpus(seat, device));
   std::vector<NcclLane*> mine;
   // One after the other, in the order of all workers: nobody waits in a circle.
   for (const NcclGroup& group : groups) {
@@ -446,7 +434,7 @@ absl::StatusOr<NcclLanes> MakeNcclLanes(const JobSeat& seat, const std::vector<N
       made.lanes.push_back(nullptr);
       continue;
     }
-    auto lane = std::make_unique<NcclLane>(group, seat.self, options);
+    auto lane = std::make_unique<NcclLane>(group, seat.self, device);
     RZ_RETURN_IF_ERROR(Annotate(lane->Connect(seat, limit), lane->name()));
     mine.push_back(lane.get());
     made.lanes.push_back(std::move(lane));

@@ -13,8 +13,8 @@ absl::StatusOr<int> NcclDevices() { return NcclAvailable(); }
 
 absl::StatusOr<PayloadMemory> MakeCudaMemory(int, CudaPlace) { return NcclAvailable(); }
 
-absl::StatusOr<NcclLanes> MakeNcclLanes(const JobSeat&, const std::vector<NcclGroup>&,
-                                        const NcclLaneOptions&) {
+absl::StatusOr<NcclLanes> MakeNcclLanes(const JobSeat&, const std::vector<NcclGroup>&, int,
+                                        CudaPlace) {
   return NcclAvailable();
 }
 

@@ -33,16 +33,16 @@ NcclPlan PlanNccl(WorkerId self, int workers, std::vector<WorkerPair> pairs) {
 absl::StatusOr<std::unique_ptr<Transport>> CreateNcclTransport(const JobSeat& seat, NcclParts parts,
                                                                const TransportOptions& options) {
   RZ_RETURN_IF_ERROR(NcclAvailable());
-  NcclPlan plan = PlanNccl(seat.self, seat.workers, std::move(parts.pairs));
-  RZ_ASSIGN_OR_RETURN(NcclLanes made, MakeNcclLanes(seat, plan.groups, parts.lane));
+  NcclPlan plan = PlanNccl(seat.self, seat.workers, std::move(parts.gpu.pairs));
+  RZ_ASSIGN_OR_RETURN(NcclLanes made,
+                      MakeNcclLanes(seat, plan.groups, parts.gpu.device, parts.place));
   return CreateLaneTransport({.name = "nccl",
                               .words = std::move(parts.words),
                               .news = std::move(parts.news),
                               .lanes = std::move(made.lanes),
                               .routes = std::move(plan.routes),
                               .memory = std::move(made.memory),
-                              .word_kinds = std::move(parts.word_kinds),
-                              .stall_limit = parts.stall_limit},
+                              .word_kinds = std::move(parts.gpu.word_kinds)},
                              options);
 }
 

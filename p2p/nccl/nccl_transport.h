@@ -4,8 +4,7 @@
 //   auto news = std::make_shared<LaneNews>();
 //   ... words: shm or ucx, made with LaneWordsOptions(options, news) ...
 //   RZ_ASSIGN_OR_RETURN(auto transport, CreateNcclTransport(seat, {.words = std::move(words),
-//                           .news = news, .lane = {.device = 0}},
-//                           options));
+//                           .news = news, .gpu = {.device = 0}}, options));
 //
 // There is a lane for every ordered pair of workers that exchange payload (`pairs`), and one for
 // each worker's messages to itself. Payload lies in the GPU's memory (TransportOptions::memory =
@@ -17,7 +16,6 @@
 #ifndef RINGZERO_P2P_NCCL_NCCL_TRANSPORT_H_
 #define RINGZERO_P2P_NCCL_NCCL_TRANSPORT_H_
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -47,14 +45,6 @@ enum class CudaPlace { kDevice, kManaged };
 // is not there. Thread-safe.
 absl::StatusOr<PayloadMemory> MakeCudaMemory(int device, CudaPlace place);
 
-struct NcclLaneOptions {
-  int device = 0;    // this worker's GPU; NCCL refuses two workers on one
-  int max_ctas = 0;  // thread blocks that a lane's operation may occupy; 0: NCCL's choice
-  CudaPlace place = CudaPlace::kDevice;
-  // For all communicators together.
-  std::chrono::milliseconds init_limit = std::chrono::minutes(2);
-};
-
 // Workers that share a FIFO.
 struct NcclGroup {
   std::string name;  // "0 -> 1"; one per group
@@ -69,19 +59,24 @@ struct NcclLanes {
 
 // `groups` are the same, in the same order, at all workers. Their identifiers travel over the
 // seat's rendezvous; every connection is then used once, all together, so that none is set up
-// later. InvalidArgument if two workers have the same GPU, DeadlineExceeded after init_limit.
+// later. InvalidArgument if two workers have the same GPU, DeadlineExceeded after seat.join_limit.
 absl::StatusOr<NcclLanes> MakeNcclLanes(const JobSeat& seat, const std::vector<NcclGroup>& groups,
-                                        const NcclLaneOptions& options);
+                                        int device, CudaPlace place);
+
+// For payload in GPUs' memory.
+struct GpuNeeds {
+  int device = 0;  // this worker's GPU, where its payload lies; NCCL refuses two workers on one
+  // nccl: who sends payload to whom. Of different workers, the same at all; a message of another
+  // pair is an error. None: from each worker to the one on its right.
+  std::vector<WorkerPair> pairs;
+  std::vector<uint8_t> word_kinds;  // nccl: as in LaneParts
+};
 
 struct NcclParts {
   std::unique_ptr<Transport> words;
   std::shared_ptr<LaneNews> news;
-  NcclLaneOptions lane;
-  // Of different workers, the same at all; a message of another pair is an error. None: from each
-  // worker to the one on its right.
-  std::vector<WorkerPair> pairs;
-  std::vector<uint8_t> word_kinds;  // as in LaneParts
-  std::chrono::milliseconds stall_limit = std::chrono::seconds(60);
+  GpuNeeds gpu;
+  CudaPlace place = CudaPlace::kDevice;
 };
 
 // The groups of workers that share a FIFO, in the order of all workers, and where each of `self`'s

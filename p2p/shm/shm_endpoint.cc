@@ -99,15 +99,13 @@ class ShmGathering {
     const bool lowest = missing_.empty() || seat_.self < *missing_.begin();
     if (lowest) RZ_RETURN_IF_ERROR(MakeShared());
     if (!missing_.empty()) RZ_RETURN_IF_ERROR(Listen());
-    const std::set<WorkerId> peers = missing_;
-    for (const WorkerId peer : peers) {
+    for (const WorkerId peer : missing_) {
       if (peer < seat_.self) RZ_RETURN_IF_ERROR(ConnectTo(peer));
     }
     while (!missing_.empty()) RZ_RETURN_IF_ERROR(Wait());
     if (endpoint_.board == nullptr) {
       return absl::InternalError(
-          "no worker of this host shared its memory: they do not agree "
-          "on who is here");
+          "no worker of this host shared its memory: they do not agree on who is here");
     }
     return std::move(endpoint_);
   }
@@ -136,8 +134,7 @@ class ShmGathering {
   }
 
   absl::Status Listen() {
-    const std::string random = RandomHex(16);
-    const std::string name = "ringzero-" + random;
+    const std::string name = absl::StrCat("ringzero-", RandomHex(16));
     RZ_ASSIGN_OR_RETURN(const Address address, AddressOf(name));
     listener_ = UniqueFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!listener_ ||
@@ -262,13 +259,13 @@ class ShmGathering {
   }
 
   Next TakeProof(Connection& connection, std::span<const std::byte> packet) {
-    Proof proof;
+    Digest proof = {};
     const Digest right =
         ProofOf(Prover::kConnects, seat_.secret, connection.opening, connection.challenge);
     // Another connection may have been faster: then this one is a second of the same worker.
     const bool awaited = missing_.count(WorkerId(connection.opening.from)) != 0;
     if (!awaited) return Next::kDrop;
-    if (!Read(packet, proof) || !SameDigest(proof.mac, right)) {
+    if (!Read(packet, proof) || !SameDigest(proof, right)) {
       unproven_.insert(WorkerId(connection.opening.from));  // perhaps it comes yet
       return Next::kDrop;
     }
@@ -287,9 +284,8 @@ class ShmGathering {
           "worker ", connection.opening.to, " on this host does not know this job's secret"));
     }
     connection.awaits = Connection::Awaits::kWelcome;
-    const Proof proof = {
-        ProofOf(Prover::kConnects, seat_.secret, connection.opening, challenge.nonce)};
-    SendStruct(connection.socket.get(), proof);
+    SendStruct(connection.socket.get(),
+               ProofOf(Prover::kConnects, seat_.secret, connection.opening, challenge.nonce));
     return absl::OkStatus();
   }
 

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace ringzero {
 namespace {
@@ -27,12 +28,6 @@ std::vector<UniqueFd> TakeDescriptors(msghdr& message) {
     }
   }
   return descriptors;
-}
-
-ReceiveResult Nothing(ReceiveResult::Kind kind) {
-  ReceiveResult result;
-  result.kind = kind;
-  return result;
 }
 
 }  // namespace
@@ -75,16 +70,13 @@ ReceiveResult ReceivePacket(int socket, std::span<std::byte> buffer) {
     if (got > 0) {
       return {ReceiveResult::Kind::kPacket, static_cast<size_t>(got), TakeDescriptors(message)};
     }
-    if (got == 0) return Nothing(ReceiveResult::Kind::kClosed);
+    if (got == 0) return {.kind = ReceiveResult::Kind::kClosed};
     if (errno == EINTR) continue;
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return Nothing(ReceiveResult::Kind::kNothing);
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return {.kind = ReceiveResult::Kind::kNothing};
     // A peer that closes before it has read everything is reported once as a reset; what it had
     // sent itself is still to be read.
-    if (errno == ECONNRESET && !reset) {
-      reset = true;
-      continue;
-    }
-    return Nothing(ReceiveResult::Kind::kClosed);
+    if (errno == ECONNRESET && !std::exchange(reset, true)) continue;
+    return {.kind = ReceiveResult::Kind::kClosed};
   }
 }
 

@@ -9,7 +9,7 @@
 //
 //   connects: Opening{from, to, nonce}   ->
 //                                        <-  Challenge{nonce, mac}
-//             Proof{mac}                 ->
+//             mac                        ->
 //                                        <-  Welcome; from the host's lowest worker: descriptors
 //
 // Then each sends a ShmHello, and ShmTokens in rings. Both ends run on one machine and are checked
@@ -43,7 +43,7 @@ struct ReceiveResult {
   enum class Kind { kPacket, kNothing, kClosed };
   Kind kind = Kind::kNothing;
   size_t bytes = 0;  // a longer packet is cut off at the buffer's size
-  std::vector<UniqueFd> descriptors;
+  std::vector<UniqueFd> descriptors = {};
 };
 ReceiveResult ReceivePacket(int socket, std::span<std::byte> buffer);
 
@@ -59,10 +59,6 @@ struct Opening {
 
 struct Challenge {
   Nonce nonce = {};
-  Digest mac = {};
-};
-
-struct Proof {
   Digest mac = {};
 };
 

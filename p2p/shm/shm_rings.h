@@ -103,7 +103,6 @@ class ShmRings {
   static absl::StatusOr<std::shared_ptr<ShmRings>> OfFile(const UniqueFd& file, int members);
   static size_t FileBytes(int members);
 
-  int members() const { return members_; }
   // Each to be called once in all processes together. They and bells live as long as this.
   RingWriter Writer(int from, int to) { return RingWriter(SlotsOf(from, to), &EndOf(from, to)); }
   RingReader Reader(int from, int to) { return RingReader(SlotsOf(from, to), &EndOf(from, to)); }

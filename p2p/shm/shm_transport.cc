@@ -159,13 +159,11 @@ ShmPort::ShmPort(ShmEndpoint endpoint, const ShmPortParts& with)
     views_[{mailbox_.self(), arena->use()}] = arena->Mapped();
   }
   for (const WorkerId from : wire_.members()) {
-    const bool is_self = from == mailbox_.self();
     inlets_.push_back({.from = from,
                        .socket = std::move(endpoint.sockets[from.value]),
                        .ring = wire_.ReaderFrom(from),
-                       .greeted = is_self});
+                       .greeted = from == mailbox_.self()});
     inlets_.back().text.reserve(kMaxTextBytes);
-    if (!is_self) ++ungreeted_;
   }
 }
 
@@ -208,7 +206,7 @@ std::chrono::nanoseconds ShmPort::WaitLimit() const {
   if (stopping_) return std::chrono::milliseconds(10);
   if (progress_ == ProgressMode::kCaller) return kSocketLook;  // nobody rings for a socket
   const std::chrono::nanoseconds next = heartbeat_.next() - Clock::now();
-  return ungreeted_ == 0 ? next : std::min<std::chrono::nanoseconds>(next, hello_deadline_.Look());
+  return AllGreeted() ? next : std::min<std::chrono::nanoseconds>(next, hello_deadline_.Look());
 }
 
 bool ShmPort::HasNews() const {
@@ -251,25 +249,22 @@ void ShmPort::Tick(Clock::time_point now) {
     watch_->Look();
     next_look_ = now + kSocketLook;
   }
-  const std::vector<Silence> silences = heartbeat_.Tick(now);
-  for (const Silence& silence : silences) {
+  for (const Silence& silence : heartbeat_.Tick(now)) {
     // The board is of all workers, also of those elsewhere.
     if (std::ranges::count(wire_.members(), silence.worker) == 0) continue;
     wire_.GiveUp(silence.worker);
     mailbox_.OnSilence(silence.worker, silence.lasted);
   }
-  if (ungreeted_ != 0) CheckHellos();
+  if (!AllGreeted()) CheckHellos();
 }
 
 void ShmPort::CheckHellos() {
   if (!hello_deadline_.over()) return;
   for (Inlet& inlet : inlets_) {
-    if (inlet.greeted) continue;
+    if (std::exchange(inlet.greeted, true)) continue;
     mailbox_.Fail(absl::DeadlineExceededError(absl::StrCat(
         "worker ", inlet.from.value, " has not said hello within ", hello_limit_.count(), " ms")));
-    inlet.greeted = true;  // said once
   }
-  ungreeted_ = 0;
 }
 
 void ShmPort::Fail(const Inlet& inlet, const absl::Status& why) {
@@ -304,7 +299,6 @@ void ShmPort::ReadSocket(Inlet& inlet) {
 
 void ShmPort::Close(Inlet& inlet) {
   inlet.socket.Reset();
-  if (!inlet.greeted) --ungreeted_;
   inlet.greeted = true;  // it never will: that is told as a death
   // Its last words were written before it closed.
   ReadRing(inlet, kLastWords);
@@ -338,7 +332,6 @@ void ShmPort::ReceiveHellos() {
 
 absl::Status ShmPort::TakeHello(Inlet& inlet, const PacketBuffer& buffer, ReceiveResult packet) {
   inlet.greeted = true;
-  --ungreeted_;
   ShmHello hello;
   if (packet.bytes != sizeof(hello) || packet.descriptors.size() != kMemoryUses) {
     return absl::InternalError("it is no hello");

@@ -22,6 +22,7 @@
 #ifndef RINGZERO_P2P_SHM_SHM_TRANSPORT_H_
 #define RINGZERO_P2P_SHM_SHM_TRANSPORT_H_
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -105,6 +106,7 @@ class ShmPort {
   bool ReadRing(Inlet& inlet, int most);
   void Close(Inlet& inlet);
   void Fail(const Inlet& inlet, const absl::Status& why);
+  bool AllGreeted() const { return std::ranges::all_of(inlets_, &Inlet::greeted); }
   void CheckHellos();
   absl::Status ReceiveHello(Inlet& inlet);
   // Of all: a word may be about memory of any of them, who has said hello before.
@@ -124,7 +126,6 @@ class ShmPort {
   // The message thread's, as all below, but for watch_ and stopping_.
   Heartbeat heartbeat_;
   std::vector<Inlet> inlets_;  // by member
-  int ungreeted_ = 0;
   const Deadline hello_deadline_;
   const std::chrono::milliseconds hello_limit_;
   Clock::time_point next_look_;  // kCaller: at the sockets

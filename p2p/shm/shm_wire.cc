@@ -68,7 +68,7 @@ void ShmWire::Put(Peer& peer, const RingWord& word) {
 bool ShmWire::Flush(Peer& peer) {
   bool any = false;
   while (!peer.waiting.empty()) {
-    if (!peer.ring.Push(peer.waiting.front())) {
+    if (!peer.ring.Push(peer.waiting[0])) {
       // Its reader will ring our bell, and the message thread flushes.
       if (!peer.ring.AskForRoom()) return any;
       continue;

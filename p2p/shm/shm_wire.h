@@ -77,7 +77,7 @@ class ShmWire final : public Wire {
     Doorbell* const doorbell;
     std::mutex mutex;  // a leaf: nothing is called with it held. Of all below.
     RingWriter ring;
-    RingQueue<RingWord> waiting;
+    NumberedQueue<RingWord> waiting;
     bool open = true;
     bool given_up = false;
   };

@@ -63,12 +63,12 @@ void UcxLinks::AddOperation() {
   free_operations_.push_back(&operations_.back());
 }
 
-UcxLinks::Operation& UcxLinks::TakeOperation(Operation::Kind kind, const Peer& peer, UcxType type) {
+UcxLinks::Operation& UcxLinks::TakeOperation(const Peer& peer, UcxType type) {
   if (free_operations_.empty()) AddOperation();
   Operation& operation = *free_operations_.back();
   free_operations_.pop_back();
-  operation.kind = kind;
   operation.peer = peer.worker;
+  operation.is_fetch = false;
   operation.header = {
       .pass = peer.pass_out, .from = static_cast<uint16_t>(self_.value), .type = type};
   return operation;
@@ -89,7 +89,7 @@ void UcxLinks::SendOperation(Peer& peer, Operation& operation) {
     Suspect(peer, Internal("UCX refuses a word of type ", static_cast<int>(operation.header.type)));
   }
   if (fate != UcxWorker::Fate::kUnderWay) return FreeOperation(operation);
-  if (operation.kind == Operation::Kind::kHeartbeat) {
+  if (operation.header.type == UcxType::kHeartbeat) {
     peer.heartbeat_under_way = true;
   } else {
     ++peer.sends_under_way;
@@ -99,14 +99,14 @@ void UcxLinks::SendOperation(Peer& peer, Operation& operation) {
 
 void UcxLinks::SendControl(Peer& peer, UcxType type, int32_t code) {
   if (peer.gone) return;
-  Operation& operation = TakeOperation(Operation::Kind::kMessage, peer, type);
+  Operation& operation = TakeOperation(peer, type);
   operation.header.code = code;
   SendOperation(peer, operation);
 }
 
 void UcxLinks::SendHeartbeat(Peer& peer) {
   if (peer.heartbeat_under_way) return;  // it does not read: more would only pile up
-  SendOperation(peer, TakeOperation(Operation::Kind::kHeartbeat, peer, UcxType::kHeartbeat));
+  SendOperation(peer, TakeOperation(peer, UcxType::kHeartbeat));
 }
 
 void UcxLinks::SayHello() {
@@ -118,7 +118,7 @@ void UcxLinks::SayHello() {
     hello.nonce = peer.nonce;
     hello.proof = HelloProof(PairOf(self_, peer.worker));
     hello.peer_timeout_ms = static_cast<uint64_t>(options_.transport.peer_timeout.count());
-    Operation& operation = TakeOperation(Operation::Kind::kMessage, peer, UcxType::kHello);
+    Operation& operation = TakeOperation(peer, UcxType::kHello);
     // Whoever is at this address has proved nothing yet: the proof is for hellos alone.
     operation.header.pass = 0;
     operation.text.assign(reinterpret_cast<const char*>(&hello), sizeof(hello));
@@ -128,13 +128,12 @@ void UcxLinks::SayHello() {
 
 bool UcxLinks::SendBlock(WorkerId to, const BlockMessage& message) {
   if (to == self_) {  // then nobody's lock is held
-    const absl::Status taken = mailbox_->OnNextBlock(self_, message);
-    if (!taken.ok()) mailbox_->Fail(taken);
+    mailbox_->Fail(mailbox_->OnNextBlock(self_, message));
     return false;
   }
   Peer& peer = peers_[to.value];
   if (peer.gone) return false;
-  Operation& operation = TakeOperation(Operation::Kind::kBlock, peer, UcxType::kBlock);
+  Operation& operation = TakeOperation(peer, UcxType::kBlock);
   UcxHeader& header = operation.header;
   header.tag = message.key.tag;
   header.bytes = message.bytes;
@@ -166,7 +165,8 @@ bool UcxLinks::Fetch(WorkerId from, const BlockMessage& message, std::span<std::
   Peer& peer = peers_[from.value];
   if (peer.closed) return false;  // Shut declines its offers
   std::erase(peer.offers, message.handle);
-  Operation& fetch = TakeOperation(Operation::Kind::kFetch, peer, UcxType::kBlock);
+  Operation& fetch = TakeOperation(peer, UcxType::kBlock);
+  fetch.is_fetch = true;
   fetch.header.kind = message.key.kind;
   fetch.header.number = message.number;
   fetch.header.bytes = block.size();
@@ -199,7 +199,7 @@ void UcxLinks::SendNote(WorkerId to, Note note) {
   const UcxType type = note.kind == Note::Kind::kAbort      ? UcxType::kAbort
                        : note.kind == Note::Kind::kQuestion ? UcxType::kQuestion
                                                             : UcxType::kAnswer;
-  Operation& operation = TakeOperation(Operation::Kind::kMessage, peer, type);
+  Operation& operation = TakeOperation(peer, type);
   operation.header.tag = note.number;
   operation.header.code = static_cast<int32_t>(note.code);
   operation.text = std::move(note.text);
@@ -239,19 +239,17 @@ bool UcxLinks::FarewellSeen() const {
 void UcxLinks::OnDone(UcxOperation& done, const absl::Status& status, size_t bytes) {
   auto& operation = static_cast<Operation&>(done);
   Peer& peer = peers_[operation.peer.value];
-  if (operation.kind == Operation::Kind::kFetch) return OnFetched(operation, status, bytes);
-  if (operation.kind == Operation::Kind::kBlock && status.ok()) {
+  if (operation.is_fetch) return OnFetched(operation, status, bytes);
+  if (operation.header.type == UcxType::kBlock && status.ok()) {
     ended_.push_back({peer.worker, operation.header.kind, operation.header.number, true});
   }
   if (!status.ok()) Suspect(peer, Annotate(status, "sending"));
-  if (operation.kind == Operation::Kind::kHeartbeat) {
+  if (operation.header.type == UcxType::kHeartbeat) {
     peer.heartbeat_under_way = false;
   } else {
     --peer.sends_under_way;
   }
-  if (operation.kind == Operation::Kind::kMessage && operation.header.type == UcxType::kHello) {
-    --hellos_under_way_;
-  }
+  if (operation.header.type == UcxType::kHello) --hellos_under_way_;
   FreeOperation(operation);
   SayDueGoodbye(peer);
 }

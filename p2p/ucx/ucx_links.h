@@ -106,10 +106,9 @@ class UcxLinks final : public UcxListener {
  private:
   // A send with what it needs until it is over, or a fetch.
   struct Operation final : UcxOperation {
-    enum class Kind { kMessage, kHeartbeat, kBlock, kFetch };
-    Kind kind = Kind::kMessage;
     WorkerId peer;
-    UcxHeader header;             // kFetch: kind, number and bytes alone
+    bool is_fetch = false;
+    UcxHeader header;             // of a fetch: kind, number and bytes alone
     UcxShortHeader short_header;  // what is sent of it, perhaps
     std::string text;
   };
@@ -156,7 +155,7 @@ class UcxLinks final : public UcxListener {
   void Suspect(const Peer& peer, const absl::Status& why);
   void AddOperation();
   // With a header to that peer.
-  Operation& TakeOperation(Operation::Kind kind, const Peer& peer, UcxType type);
+  Operation& TakeOperation(const Peer& peer, UcxType type);
   void FreeOperation(Operation& operation);
   void SendOperation(Peer& peer, Operation& operation);  // with its text
   void SendControl(Peer& peer, UcxType type, int32_t code = 0);

@@ -26,10 +26,9 @@ constexpr int kProgressPerTurn = 16;     // large payloads go on and on
 constexpr size_t kCommandsPerPeer = 64;  // so many wait without growth
 constexpr size_t kSockets = 2;           // where they begin in UcxPort::events_
 
-// Where a worker's address lies: for those of its host, or for those of other hosts.
-enum class AddressFor { kHost, kNetwork };
-std::string AddressKey(WorkerId worker, AddressFor whom) {
-  return absl::StrCat("ucx/", worker.value, whom == AddressFor::kNetwork ? "/network" : "");
+// Where a worker's address lies: for those of its host, or for those of other hosts (`network`).
+std::string AddressKey(WorkerId worker, bool network) {
+  return absl::StrCat("ucx/", worker.value, network ? "/network" : "");
 }
 
 std::string AddressHeader() { return absl::StrCat("ringzero ucx ", kUcxVersion, "\n"); }
@@ -43,7 +42,13 @@ UcxPort::UcxPort(UcxPortOptions options, UniqueFd wake)
       wake_(std::move(wake)),
       links_(options_),
       hello_deadline_(options_.seat.join_limit) {
-  WatchSockets();
+  events_ = {{wake_.get(), POLLIN, 0}, {-1, POLLIN, 0}};
+  for (size_t w = 0; w < options_.ucx.sockets.size(); ++w) {
+    if (!options_.ucx.sockets[w]) continue;
+    // POLLHUP comes without being asked for.
+    events_.push_back({options_.ucx.sockets[w].get(), 0, 0});
+    watched_.push_back(WorkerId(w));
+  }
 }
 
 bool UcxPort::SendBlock(WorkerId to, const BlockMessage& message) {
@@ -68,17 +73,14 @@ void UcxPort::Wake() {
 }
 
 absl::Status UcxPort::OpenWorker() {
-  RZ_ASSIGN_OR_RETURN(worker_,
-                      UcxWorker::Create({.peers = options_.seat.workers,
-                                         .listener = &links_,
-                                         .progress = options_.transport.progress,
-                                         .memory = options_.transport.memory,
-                                         .peer_timeout = options_.transport.peer_timeout,
-                                         .reach = options_.ucx.elsewhere.empty()
-                                                      ? UcxWorker::Options::Reach::kHost
-                                                      : UcxWorker::Options::Reach::kNetwork,
-                                         .interfaces = options_.ucx.interfaces,
-                                         .settings = options_.ucx.settings}));
+  RZ_ASSIGN_OR_RETURN(worker_, UcxWorker::Create({.peers = options_.seat.workers,
+                                                  .listener = &links_,
+                                                  .progress = options_.transport.progress,
+                                                  .memory = options_.transport.memory,
+                                                  .peer_timeout = options_.transport.peer_timeout,
+                                                  .network = !options_.ucx.elsewhere.empty(),
+                                                  .interfaces = options_.ucx.interfaces,
+                                                  .settings = options_.ucx.settings}));
   RZ_ASSIGN_OR_RETURN(heard_, PulseBoard::Create(options_.seat.workers));
   const JobSeat& seat = options_.seat;
   nonces_.resize(static_cast<size_t>(seat.workers));
@@ -86,22 +88,22 @@ absl::Status UcxPort::OpenWorker() {
   mine = RandomBytes(kUcxNonceBytes);
   const std::string header = AddressHeader() + mine;
   if (!options_.ucx.elsewhere.empty()) {
-    RZ_RETURN_IF_ERROR(seat.rendezvous->Put(AddressKey(seat.self, AddressFor::kNetwork),
+    RZ_RETURN_IF_ERROR(seat.rendezvous->Put(AddressKey(seat.self, /*network=*/true),
                                             header + worker_->network_address()));
   }
-  return seat.rendezvous->Put(AddressKey(seat.self, AddressFor::kHost),
+  return seat.rendezvous->Put(AddressKey(seat.self, /*network=*/false),
                               header + worker_->address());
 }
 
-absl::Status UcxPort::Join() {
+absl::Status UcxPort::Join(const Arenas& arenas) {
+  for (const auto& arena : arenas) RZ_RETURN_IF_ERROR(worker_->Register(arena->memory()));
   hello_deadline_ = Deadline(options_.seat.join_limit);
   for (const WorkerId peer : options_.peers) {
     if (peer == options_.seat.self) continue;
     const std::string who = absl::StrCat("worker ", peer.value, "'s address for ucx");
-    const bool is_here = std::ranges::count(options_.ucx.elsewhere, peer) == 0;
-    absl::StatusOr<std::string> address = options_.seat.rendezvous->Get(
-        AddressKey(peer, is_here ? AddressFor::kHost : AddressFor::kNetwork),
-        hello_deadline_.Left());
+    const bool network = std::ranges::count(options_.ucx.elsewhere, peer) > 0;
+    absl::StatusOr<std::string> address =
+        options_.seat.rendezvous->Get(AddressKey(peer, network), hello_deadline_.Left());
     if (!address.ok()) return WhileWaiting(address.status(), who);
     const std::string header = AddressHeader();
     if (!address->starts_with(header)) {
@@ -134,14 +136,10 @@ void UcxPort::Start(Mailbox& mailbox) {
 }
 
 absl::Status UcxPort::Meet() {
-  while (!met_) {
-    if (options_.transport.progress == ProgressMode::kCaller) {
-      if (!mailbox_->Poll()) std::this_thread::yield();  // a peer may wait for our other port
-      continue;
-    }
-    std::unique_lock<std::mutex> lock(met_mutex_);
-    met_changed_.wait(lock, [this] { return met_.load(); });
+  while (options_.transport.progress == ProgressMode::kCaller && !met_) {
+    if (!mailbox_->Poll()) std::this_thread::yield();  // a peer may wait for our other port
   }
+  met_.wait(false);
   return mailbox_->status();
 }
 
@@ -149,9 +147,8 @@ absl::Status UcxPort::Meet() {
 void UcxPort::CheckMet() {
   if (met_ || (!links_.Met() && mailbox_->status().ok())) return;
   links_.ReadLanes();
-  const std::lock_guard<std::mutex> lock(met_mutex_);
   met_ = true;
-  met_changed_.notify_all();
+  met_.notify_all();
 }
 
 void UcxPort::Push(Command command) {
@@ -249,16 +246,6 @@ void UcxPort::Look() {
   CheckSockets(now);
   links_.CheckSuspicion(now);
   links_.CleanUp();  // before the thread sleeps
-}
-
-void UcxPort::WatchSockets() {
-  events_ = {{wake_.get(), POLLIN, 0}, {-1, POLLIN, 0}};
-  for (size_t w = 0; w < options_.ucx.sockets.size(); ++w) {
-    if (!options_.ucx.sockets[w]) continue;
-    events_.push_back(
-        {options_.ucx.sockets[w].get(), 0, 0});  // POLLHUP comes without being asked for
-    watched_.push_back(WorkerId(w));
-  }
 }
 
 void UcxPort::CheckSockets(Clock::time_point now) {

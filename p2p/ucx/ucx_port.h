@@ -1,8 +1,7 @@
 // UcxPort: a mailbox's words over UCX to some of the workers, and the thread that moves them.
 //
 //   RZ_ASSIGN_OR_RETURN(std::shared_ptr<UcxPort> port, UcxPort::Open({.seat = seat, …}));
-//   RZ_RETURN_IF_ERROR(port->Register(arena->memory()));   // sent from, received into
-//   RZ_RETURN_IF_ERROR(port->Join());                      // blocks until the others are there
+//   RZ_RETURN_IF_ERROR(port->Join(arenas));                // blocks until the others are there
 //   port->Start(*mailbox);                                 // which outlives Stop
 //   RZ_RETURN_IF_ERROR(port->Meet());
 //   port->Stop();
@@ -10,7 +9,7 @@
 // docs/p2p.md (Transport ucx) has how a payload travels, and how a peer's death or silence is
 // noticed.
 //
-// Thread-safe, as Wire says; the first four calls are made by one thread.
+// Thread-safe, as Wire says; the first three calls are made by one thread.
 #ifndef RINGZERO_P2P_UCX_UCX_PORT_H_
 #define RINGZERO_P2P_UCX_UCX_PORT_H_
 
@@ -18,7 +17,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -46,11 +44,10 @@ class UcxPort final : public Wire {
   UcxPort(UcxPortOptions options, UniqueFd wake);
   ~UcxPort() override { Stop(); }
 
-  // As UcxWorker has them.
-  absl::Status Register(std::span<std::byte> memory) { return worker_->Register(memory); }
-  // Fetches the others' addresses. DeadlineExceeded, naming whom, after seat.join_limit; the error
-  // of seat.rendezvous->status(), as from Meet.
-  absl::Status Join();
+  // Registers `arenas`, which outlive this, and fetches the others' addresses. Errors of
+  // UcxWorker::Register; DeadlineExceeded, naming whom, after seat.join_limit; the error of
+  // seat.rendezvous->status(), as from Meet.
+  absl::Status Join(const Arenas& arenas);
   // Says hello; a thread of the port's own moves messages from now on, or Poll.
   void Start(Mailbox& mailbox);
   // Blocks until the others have said hello, too, or the error that ended the mailbox: a worker
@@ -92,7 +89,6 @@ class UcxPort final : public Wire {
   void CheckMet();
   void CheckHellos();
   void CheckPulses(Clock::time_point now);
-  void WatchSockets();
   void CheckSockets(Clock::time_point now);
   void TakeHangUps();
   void RunThread();
@@ -112,9 +108,7 @@ class UcxPort final : public Wire {
   std::atomic<bool> asleep_{false};
   std::atomic<bool> callbacks_due_{false};
   std::atomic<bool> stopping_{false};
-  std::mutex met_mutex_;
-  std::condition_variable met_changed_;
-  std::atomic<bool> met_{false};
+  std::atomic<bool> met_{false};  // Meet waits on it
 
   // The message thread's, or Poll's.
   std::vector<Command> running_;

@@ -6,7 +6,6 @@
 
 #include "base/status.h"
 #include "p2p/mailbox.h"
-#include "p2p/nccl/nccl_transport.h"
 #include "p2p/shm/shm_transport.h"
 #include "p2p/shm/shm_wire.h"
 #include "p2p/ucx/ucx_port.h"
@@ -94,37 +93,22 @@ class UcxTransport final : public Mailbox {
   std::unique_ptr<ShmPort> here_;           // likewise
 };
 
-absl::StatusOr<PayloadMemory> MemoryFor(MemoryKind kind, PayloadMemory given) {
-  if (given.map == nullptr) {
-    if (kind == MemoryKind::kHost) return HostMemory();
-    return Annotate(MakeCudaMemory(0, CudaPlace::kDevice), "memory 'cuda' over ucx");
-  }
-  if (given.kind == kind) return given;
-  return absl::InvalidArgumentError("ucx: the memory given is of another kind than asked for");
-}
-
-absl::Status Register(const Arenas& arenas, UcxPort& port) {
-  for (const std::shared_ptr<Arena>& arena : arenas) {
-    RZ_RETURN_IF_ERROR(port.Register(arena->memory()));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Transport>> CreateUcxTransport(const JobSeat& seat,
                                                               const TransportOptions& options,
                                                               UcxOptions ucx) {
   RZ_RETURN_IF_ERROR(CheckPeerTimeout(options));
-  const PayloadMemory given = ucx.memory;
+  const PayloadMemory memory = ucx.memory.map == nullptr ? HostMemory() : ucx.memory;
   UcxPortOptions port_options = {.seat = seat, .transport = options, .ucx = std::move(ucx)};
   for (int w = 0; w < seat.workers; ++w) port_options.peers.push_back(WorkerId(w));
   Arenas arenas;  // outlive the port: UCX lets go of them at its end
   RZ_ASSIGN_OR_RETURN(std::unique_ptr<UcxPort> port, UcxPort::Open(std::move(port_options)));
-  RZ_ASSIGN_OR_RETURN(const PayloadMemory memory, MemoryFor(options.memory, given));
+  if (memory.kind != options.memory) {
+    return absl::InvalidArgumentError("ucx: the memory given is of another kind than asked for");
+  }
   RZ_ASSIGN_OR_RETURN(arenas, MakeArenas(seat.self, memory, options));
-  RZ_RETURN_IF_ERROR(Register(arenas, *port));
-  RZ_RETURN_IF_ERROR(port->Join());
+  RZ_RETURN_IF_ERROR(port->Join(arenas));
   Mailbox::Parts parts = {seat.self, seat.workers, options, arenas, *port};
   auto transport = std::make_unique<UcxTransport>(std::move(parts), std::move(port));
   RZ_RETURN_IF_ERROR(transport->Meet());
@@ -156,8 +140,7 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateMixedTransport(const JobSeat& s
   RZ_ASSIGN_OR_RETURN(std::unique_ptr<UcxPort> there, UcxPort::Open(std::move(port_options)));
   RZ_ASSIGN_OR_RETURN(const ShmArenas memory, MakeShmArenas(seat.self, options));
   arenas = {memory[0].arena, memory[1].arena};
-  RZ_RETURN_IF_ERROR(Register(arenas, *there));
-  RZ_RETURN_IF_ERROR(there->Join());
+  RZ_RETURN_IF_ERROR(there->Join(arenas));
   auto mixed = std::make_unique<MixedWire>(
       seat.workers, *there,
       std::make_unique<ShmWire>(seat.self, endpoint.Members(), endpoint.rings, arenas));

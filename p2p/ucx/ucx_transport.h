@@ -50,8 +50,7 @@ struct UcxOptions {
   std::vector<WorkerId> elsewhere;
   // The network interfaces that TCP uses and listens on (InterfacesToOtherHosts). Empty: all.
   std::vector<std::string> interfaces;
-  // Where payload lies, of the kind that TransportOptions::memory asks for. Empty: the host's
-  // memory, or the first GPU's.
+  // Where payload lies, of the kind that TransportOptions::memory asks for. Empty: in the host's.
   PayloadMemory memory;
   // UCX's settings by their names without UCX_, e.g. {"TLS", "tcp,self"}: before the environment's.
   std::vector<std::pair<std::string, std::string>> settings;

@@ -139,10 +139,9 @@ std::string Devices(std::vector<std::string> interfaces) {
 UcxSettings Defaults(const UcxWorker::Options& options) {
   const auto keepalive = std::clamp<std::chrono::milliseconds>(
       options.peer_timeout / 5, std::chrono::milliseconds(10), std::chrono::seconds(1));
-  const bool network = options.reach == UcxWorker::Options::Reach::kNetwork;
   const bool cuda = options.memory == MemoryKind::kCuda;
   UcxSettings settings = {
-      {"TLS", network ? "^sysv" : absl::StrCat(kUcxHostTransports, cuda ? ",cuda" : "")},
+      {"TLS", options.network ? "^sysv" : absl::StrCat(kUcxHostTransports, cuda ? ",cuda" : "")},
       {"ZCOPY_THRESH", "inf"},
       {"RNDV_THRESH", absl::StrCat(kUcxSmallBytes + 1)},  // nothing offered is smaller, but in GPUs
       {"POSIX_ERROR_HANDLING", "y"},
@@ -176,11 +175,10 @@ std::string Transports(const UcxSettings& settings) {
 
 bool UsesPosix(absl::string_view transports) {
   const bool all_but = absl::ConsumePrefix(&transports, "^");
-  bool named = false;
-  for (const absl::string_view each : absl::StrSplit(transports, ',')) {
-    named =
-        named || each == "posix" || each == "mm" || each == "sm" || each == "shm" || each == "all";
-  }
+  const std::vector<absl::string_view> words = absl::StrSplit(transports, ',');
+  const bool named = std::ranges::any_of(words, [](absl::string_view each) {
+    return each == "posix" || each == "mm" || each == "sm" || each == "shm" || each == "all";
+  });
   return named != all_but;
 }
 
@@ -369,7 +367,7 @@ void UcxWorker::Close(Endpoint& endpoint) {
 // beside everything else, and is left where it is when nothing moves any more.
 void UcxWorker::AwaitCloses() {
   ProgressWhile(kCloseLimit, [this] {
-    return std::any_of(endpoints_.begin(), endpoints_.end(), [](const Endpoint& endpoint) {
+    return std::ranges::any_of(endpoints_, [](const Endpoint& endpoint) {
       return endpoint.closing != nullptr &&
              LoadedUcx().ucp_request_check_status(endpoint.closing) == UCS_INPROGRESS;
     });

@@ -77,10 +77,10 @@ class UcxWorker {
     ProgressMode progress = ProgressMode::kThread;  // kThread: it can be armed
     MemoryKind memory = MemoryKind::kHost;
     std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);
-    // Which peers there are. kHost: of this host alone; no port is opened, unless `settings` or the
-    // environment choose TLS. kNetwork: of other hosts, too.
-    enum class Reach { kHost, kNetwork } reach = Reach::kHost;
-    std::vector<std::string> interfaces;  // kNetwork: TCP uses these; empty: all there are
+    // There are peers of other hosts, too. False: no port is opened, unless `settings` or the
+    // environment choose TLS.
+    bool network = false;
+    std::vector<std::string> interfaces;  // `network`: TCP uses these; empty: all there are
     UcxSettings settings;                 // before what the environment says
   };
   enum class Fate { kDone, kUnderWay, kFailed };

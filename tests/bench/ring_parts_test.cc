@@ -23,7 +23,7 @@
 #include "bench/ring/statistics.h"
 #include "bench/ring/traffic.h"
 #include "bench/ring/train_traffic.h"
-#include "p2p/local_transport.h"
+#include "p2p/transport.h"
 #include "p2p/transport_decorator.h"
 #include "sharding/op.h"
 #include "tests/p2p/far_memory.h"

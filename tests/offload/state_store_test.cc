@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/checksum.h"
+#include "base/crypto.h"
 #include "tests/offload/io_decorators.h"
 #include "tests/support/status_matchers.h"
 

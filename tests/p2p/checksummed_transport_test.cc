@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "base/checksum.h"
+#include "base/crypto.h"
 #include "p2p/transport_decorator.h"
 #include "tests/p2p/cluster.h"
 #include "tests/support/status_matchers.h"

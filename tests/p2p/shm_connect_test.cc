@@ -246,7 +246,7 @@ TEST(ShmConnect, StrangersAreCutOffAndTheOthersMeet) {
   }
   Stranger guesser(name);  // says the right things and does not know the secret
   guesser.SendStruct(Opening{.from = 1, .to = 0});
-  guesser.SendStruct(Proof());
+  guesser.SendStruct(Digest());
   EXPECT_TRUE(guesser.IsCutOff());
   EXPECT_TRUE(guesser.answered());  // with a challenge
   Stranger large(name);

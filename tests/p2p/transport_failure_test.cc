@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "p2p/local_transport.h"
 #include "p2p/shm/shm_transport.h"
+#include "p2p/transport.h"
 #include "tests/p2p/cluster.h"
 #include "tests/support/status_matchers.h"
 

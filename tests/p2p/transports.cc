@@ -8,11 +8,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "p2p/local_transport.h"
 #include "p2p/nccl/lane_transport.h"
 #include "p2p/nccl/nccl_transport.h"
 #include "p2p/shm/shm_endpoint.h"
 #include "p2p/shm/shm_transport.h"
+#include "p2p/transport.h"
 #include "p2p/transport_decorator.h"
 #include "p2p/ucx/ucx_transport.h"
 #include "tests/p2p/memory_lane.h"
@@ -269,8 +269,8 @@ MakeTransports NcclTransports() {
       return CreateNcclTransport(seat,
                                  {.words = std::move(words.transports[w]),
                                   .news = words.news[w],
-                                  .lane = {.device = w, .place = CudaPlace::kManaged},
-                                  .pairs = all},
+                                  .gpu = {.device = w, .pairs = all},
+                                  .place = CudaPlace::kManaged},
                                  each);
     });
   };

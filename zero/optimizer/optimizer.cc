@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "base/checksum.h"
+#include "base/crypto.h"
 #include "zero/gradient_sum.h"
 #include "zero/optimizer/kernels.h"
 

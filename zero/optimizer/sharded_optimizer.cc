@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
-#include "p2p/local_transport.h"
+#include "p2p/transport.h"
 #include "zero/gradient_sum.h"
 #include "zero/optimizer/optimizer_options.h"
 
