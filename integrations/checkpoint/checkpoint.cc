@@ -89,8 +89,7 @@ absl::StatusOr<std::shared_ptr<const Checkpoint>> Checkpoint::Open(const std::st
 }
 
 absl::StatusOr<std::shared_ptr<const Checkpoint>> Checkpoint::OpenNewest(
-    const std::string& folder, Check check,
-    const std::function<void(const absl::Status&)>& skipped) {
+    const std::string& folder, const std::function<void(const absl::Status&)>& skipped) {
   std::vector<Version> versions = CheckpointsIn(folder);
   std::ranges::reverse(versions);
   const std::optional<Version> latest = LatestIn(folder);
@@ -102,7 +101,7 @@ absl::StatusOr<std::shared_ptr<const Checkpoint>> Checkpoint::OpenNewest(
   std::shared_ptr<const Checkpoint> none;
   absl::StatusOr<std::shared_ptr<const Checkpoint>> opened = none;
   for (const Version version : versions) {
-    opened = Open(absl::StrCat(folder, "/", CheckpointName(version)), check);
+    opened = Open(absl::StrCat(folder, "/", CheckpointName(version)));
     if (opened.ok()) return opened;
     skipped(opened.status());
   }

@@ -40,10 +40,9 @@ class Checkpoint {
                                                                 Check check = Check::kValues);
   // The checkpoint that `latest` names, or the newest before it that is whole; where all of those
   // are damaged, the newest of the others. `skipped` is told of each that is not whole. Null: the
-  // folder has none. Where none is whole, the error of the last one.
+  // folder has none. Where none is whole, the error of the last one. Reads all of them.
   static absl::StatusOr<std::shared_ptr<const Checkpoint>> OpenNewest(
-      const std::string& folder, Check check,
-      const std::function<void(const absl::Status&)>& skipped);
+      const std::string& folder, const std::function<void(const absl::Status&)>& skipped);
 
   const CheckpointState& state() const { return state_; }
   const std::string& path() const { return path_; }
@@ -79,16 +78,15 @@ std::string DescribeNewStart(const Checkpoint& checkpoint, const Plan& plan,
 // that the hosts of all workers share. What goes wrong is told, and the run goes on: the
 // checkpoints before it stand.
 struct CheckpointSaverOptions {
-  std::string folder;   // of the run; it is there
-  int keep = 0;         // the newest checkpoints; 0: all
-  CheckpointState run;  // worker 0: what is the same in all of its checkpoints
-  int stages = 0;
+  std::string folder;                // of the run; it is there
+  int keep = 0;                      // the newest checkpoints; 0: all
+  CheckpointState run;               // worker 0: what is the same in all of its checkpoints
   std::vector<StageLayout> layouts;  // by stage
   OptimizerOptions optimizer;
   TensorFileOptions files;
-  // Called on the saver's thread, if not null: the version has no checkpoint, and why.
-  std::function<void(Version, const absl::Status&)> failed;
-  CommitMoment moment;  // between any two steps
+  // Called on the saver's thread: the version has no checkpoint, and why.
+  std::function<void(Version, const absl::Status&)> failed = [](Version, const absl::Status&) {};
+  CommitMoment moment = [] {};  // between any two steps
 };
 
 // Errors of TensorFileWriter::Create.

@@ -206,7 +206,7 @@ absl::StatusOr<CheckpointState> ParseCheckpointState(const std::string& text) {
   return state;
 }
 
-absl::StatusOr<CheckpointLock> CheckpointLock::Take(const std::string& folder) {
+absl::StatusOr<UniqueFd> LockCheckpoints(const std::string& folder) {
   RZ_RETURN_IF_ERROR(MakeFolders(folder));
   const std::string path = absl::StrCat(folder, "/lock");
   UniqueFd file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
@@ -227,7 +227,7 @@ absl::StatusOr<CheckpointLock> CheckpointLock::Take(const std::string& folder) {
   // A name that cannot be written is missing in another run's error alone.
   if (ftruncate(file.get(), 0) == 0) (void)!pwrite(file.get(), name.data(), name.size(), 0);
   RemoveLeftovers(folder);
-  return CheckpointLock(std::move(file));
+  return file;
 }
 
 std::vector<Version> CheckpointsIn(const std::string& folder) {

@@ -67,17 +67,10 @@ std::string SealCheckpointState(const std::string& members);
 // InvalidArgument names the member.
 absl::StatusOr<CheckpointState> ParseCheckpointState(const std::string& text);
 
-// The one job that may write to a folder; for as long as this process lives, or one that it has
-// forked. Makes the folder, and removes what a killed job has left half written.
-class CheckpointLock {
- public:
-  // AlreadyExists names the job that holds the lock. PermissionDenied: it cannot be written.
-  static absl::StatusOr<CheckpointLock> Take(const std::string& folder);
-
- private:
-  explicit CheckpointLock(UniqueFd file) : file_(std::move(file)) {}
-  UniqueFd file_;
-};
+// Makes this the one job that may write to a folder, as long as the lock is open here, or in a
+// process that this one has forked. Makes the folder, and removes what a killed job has left half
+// written. AlreadyExists names the job that holds the lock. PermissionDenied: it cannot be written.
+absl::StatusOr<UniqueFd> LockCheckpoints(const std::string& folder);
 
 // The versions that have a checkpoint, ascending. None where there is no folder.
 std::vector<Version> CheckpointsIn(const std::string& folder);

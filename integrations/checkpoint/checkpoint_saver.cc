@@ -122,10 +122,6 @@ class CheckpointSaver final : public Saver {
     });
   }
 
-  void Reach() const {
-    if (options_.moment) options_.moment();
-  }
-
   absl::Status WriteFiles(const SavedPart& part, Receipt& receipt) {
     const std::string folder = UnfinishedFolder(options_.folder, part.version);
     if (mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) {
@@ -134,9 +130,9 @@ class CheckpointSaver final : public Saver {
     const PartTensors tensors =
         TensorsOf(part, options_.layouts[part.stage.value], options_.optimizer);
     for (const auto& [kind, file] : tensors.files) {
-      Reach();
+      options_.moment();
       const std::string path = absl::StrFormat("%s/%s-%05d-of-%05d.safetensors", folder, kind,
-                                               part.stage.value + 1, options_.stages);
+                                               part.stage.value + 1, options_.layouts.size());
       RZ_ASSIGN_OR_RETURN(const std::string checksum, writer_->Write(path, file, stop_));
       receipt.Add(checksum);
     }
@@ -149,7 +145,7 @@ class CheckpointSaver final : public Saver {
     const absl::Status written = WriteFiles(part, receipt);
     if (!written.ok() && !stop_) {
       ++receipt.failed;
-      if (options_.failed) options_.failed(part.version, written);
+      options_.failed(part.version, written);
     }
     std::memcpy(memory.data(), &receipt, sizeof receipt);
   }
@@ -197,13 +193,13 @@ class CheckpointSaver final : public Saver {
     state.norm = scalars.norm;
     state.loss_scale = scalars.loss_scale;
     const std::string folder = UnfinishedFolder(options_.folder, v);
-    Reach();
+    options_.moment();
     absl::Status status = FinishFolder(folder, state, sum);
     if (status.ok()) {
-      status = CommitCheckpoint(options_.folder, v, options_.keep, [this] { Reach(); });
+      status = CommitCheckpoint(options_.folder, v, options_.keep, options_.moment);
     }
     if (status.ok()) return;
-    if (options_.failed) options_.failed(v, status);
+    options_.failed(v, status);
     std::error_code ignored;
     std::filesystem::remove_all(folder, ignored);
   }

@@ -148,7 +148,7 @@ TensorFileWriter::TensorFileWriter(const TensorFileOptions& options)
 absl::StatusOr<std::unique_ptr<TensorFileWriter>> TensorFileWriter::Create(
     const TensorFileOptions& options) {
   std::unique_ptr<TensorFileWriter> writer(new TensorFileWriter(options));
-  RZ_ASSIGN_OR_RETURN(ChosenIoEngine chosen, MakeIoEngine(options.io));
+  RZ_ASSIGN_OR_RETURN(ChosenIoEngine chosen, MakeIoEngine({}));
   writer->engine_ =
       options.decorate ? options.decorate(std::move(chosen.engine)) : std::move(chosen.engine);
   return writer;

@@ -48,7 +48,6 @@ std::string ChecksumOfValues(std::span<const std::byte> values);
 std::string ChecksumOfHead(std::span<const std::byte> head);
 
 struct TensorFileOptions {
-  IoEngineOptions io;
   // Wraps the engine, for tests and measurements.
   std::function<std::unique_ptr<IoEngine>(std::unique_ptr<IoEngine>)> decorate;
   std::chrono::milliseconds wait_timeout{std::chrono::minutes(10)};  // of one piece

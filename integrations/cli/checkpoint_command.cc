@@ -55,9 +55,8 @@ absl::StatusOr<std::vector<std::string>> CheckpointsAt(const std::string& path) 
 // The newest one of a run's folder, or `path` itself.
 Opened OpenOne(const std::string& path) {
   RZ_ASSIGN_OR_RETURN(const std::vector<std::string> found, CheckpointsAt(path));
-  constexpr auto kAll = Checkpoint::Check::kValues;
-  if (found.front() == path) return Checkpoint::Open(path, kAll);
-  return Checkpoint::OpenNewest(path, kAll, [](const absl::Status& why) {
+  if (found.front() == path) return Checkpoint::Open(path);
+  return Checkpoint::OpenNewest(path, [](const absl::Status& why) {
     std::fprintf(stderr, "not whole: %s\n", std::string(why.message()).c_str());
   });
 }

@@ -50,7 +50,7 @@ struct RunInput {
   std::optional<Rule> chosen;                 // the rule of that process' plan: "auto" chooses once
   Streamed streamed;                          // as FitRun has chosen in that process
   std::shared_ptr<const Checkpoint> resumed;  // goes on from there; null: from the beginning
-  std::shared_ptr<const CheckpointLock> lock;  // of the folder of checkpoints
+  std::shared_ptr<const UniqueFd> lock;       // of the folder of checkpoints
 };
 
 // Opens the data and checks that the model fits it: InvalidArgument names the key, or the file. A

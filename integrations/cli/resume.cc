@@ -14,17 +14,14 @@ using Note = std::function<void(const std::string&)>;
 
 absl::StatusOr<std::shared_ptr<const Checkpoint>> Find(const CommandLine& line, const Note& note,
                                                        const Config& config) {
-  constexpr auto kAll = Checkpoint::Check::kValues;
-  if (!line.resume->empty()) {
-    return Annotate(Checkpoint::Open(*line.resume, kAll), "--resume");
-  }
+  if (!line.resume->empty()) return Annotate(Checkpoint::Open(*line.resume), "--resume");
   const std::string& folder = config.cyclic.checkpoint.folder;
   if (folder.empty()) {
     return InvalidArgument(
         "--resume: wanted cyclic.checkpoint.folder in the configuration, or --resume PATH");
   }
   RZ_ASSIGN_OR_RETURN(
-      auto found, Checkpoint::OpenNewest(folder, kAll, [&](const absl::Status& why) {
+      auto found, Checkpoint::OpenNewest(folder, [&](const absl::Status& why) {
         note(absl::StrCat("warning: not whole, so the one before is taken: ", why.message()));
       }));
   if (found == nullptr) note(absl::StrCat(folder, " has no checkpoint yet: the run begins"));
@@ -123,8 +120,8 @@ absl::Status OpenCheckpoints(const CommandLine& line, const std::optional<Outsid
   const bool first = !job.has_value() || job->seat.self.value == 0;
   const std::string& folder = input.config.cyclic.checkpoint.folder;
   if (first && !folder.empty()) {
-    RZ_ASSIGN_OR_RETURN(CheckpointLock lock, CheckpointLock::Take(folder));
-    input.lock = std::make_shared<const CheckpointLock>(std::move(lock));
+    RZ_ASSIGN_OR_RETURN(UniqueFd lock, LockCheckpoints(folder));
+    input.lock = std::make_shared<const UniqueFd>(std::move(lock));
     if (!line.resume.has_value() && !CheckpointsIn(folder).empty()) {
       return input.config.Error(
           "cyclic.checkpoint.folder", folder,

@@ -199,7 +199,6 @@ class Worker {
   absl::Status CreateRing() {
     RingModelOptions options;
     options.layers = task_.run.layers;
-    options.description = task_.run.model;
     options.planned = task_.run.planned;
     EngineOptions& engine = options.engine;
     engine.seed = config_.seed;
@@ -275,7 +274,6 @@ class Worker {
         .folder = config_.cyclic.checkpoint.folder,
         .keep = config_.cyclic.checkpoint.keep,
         .run = StateOf(task_.input, task_.run),
-        .stages = plan().stage_count(),
         .layouts = task_.run.planned.layouts,
         .optimizer = config_.optimizer,
         .files = {.wait_timeout = config_.cyclic.wait_timeout / 2},  // before an update's own

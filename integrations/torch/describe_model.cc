@@ -149,23 +149,13 @@ void OnEnd(const at::RecordFunction&, at::ObserverContext* context) {
   if (context != nullptr && tally != nullptr) --tally->depth;
 }
 
-template <typename... Modules>
-bool IsOneOf(const std::shared_ptr<torch::nn::Module>& module) {
-  return ((std::dynamic_pointer_cast<Modules>(module) != nullptr) || ...);
-}
-
-bool IsCountable(const std::shared_ptr<torch::nn::Module>& m) {
+bool IsCountable(const std::shared_ptr<torch::nn::Module>& module) {
   using namespace torch::nn;
-  return IsOneOf<LinearImpl, BilinearImpl, EmbeddingImpl, MultiheadAttentionImpl, LayerNormImpl,
+  return AsOneOf<LinearImpl, BilinearImpl, EmbeddingImpl, MultiheadAttentionImpl, LayerNormImpl,
                  GroupNormImpl, BatchNorm1dImpl, BatchNorm2dImpl, BatchNorm3dImpl,
-                 InstanceNorm1dImpl, InstanceNorm2dImpl, InstanceNorm3dImpl>(m) ||
-         IsOneOf<Conv1dImpl, Conv2dImpl, Conv3dImpl, ConvTranspose1dImpl, ConvTranspose2dImpl,
-                 ConvTranspose3dImpl>(m);
-}
-
-template <typename... What>
-absl::Status InLayer(const std::string& name, const What&... what) {
-  return InvalidArgument("layer \"", name, "\": ", what...);
+                 InstanceNorm1dImpl, InstanceNorm2dImpl, InstanceNorm3dImpl, Conv1dImpl, Conv2dImpl,
+                 Conv3dImpl, ConvTranspose1dImpl, ConvTranspose2dImpl, ConvTranspose3dImpl>(
+      module, [](const auto&) {});
 }
 
 std::vector<ParameterSpec> ParametersAsBuilt(const std::string& layer_name, const Layer& layer) {

@@ -66,13 +66,7 @@ class ModuleLayer final : public Layer {
     inputs[0] = module_->forward(inputs[0]);
     return inputs;
   }
-  std::shared_ptr<torch::nn::Module> inner() override {
-    if constexpr (requires { module_.ptr(); }) {
-      return module_.ptr();
-    } else {
-      return module_;
-    }
-  }
+  std::shared_ptr<torch::nn::Module> inner() override { return module_->shared_from_this(); }
   void train(bool on = true) override {
     torch::nn::Module::train(on);
     module_->train(on);

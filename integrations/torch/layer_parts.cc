@@ -44,7 +44,7 @@ absl::Status FillParameter(const InitializationRequest& request, const LayerFact
                            const NamedTensor& parameter, std::byte* stage) {
   const std::string name = absl::StrCat(factory.name, ".", parameter.name);
   const ParameterSpec* spec = Find(request.layout.parameters, name);
-  if (spec == nullptr) return absl::OkStatus();  // tied: its first layer fills it
+  if (stage == nullptr || spec == nullptr) return absl::OkStatus();  // tied: its first layer's
   at::Tensor place = at::from_blob(stage + spec->master_offset_bytes, spec->shape, spec->strides,
                                    at::TensorOptions(at::kFloat));
   std::vector<float> values;
@@ -65,6 +65,7 @@ absl::Status FillParameter(const InitializationRequest& request, const LayerFact
 
 absl::Status FillStatistic(const InitializationRequest& request, const NamedTensor& statistic,
                            std::byte* stage) {
+  if (stage == nullptr) return absl::OkStatus();
   const std::string& name = statistic.name;
   const StatisticSpec* spec = Find(request.layout.statistics, name);
   if (spec == nullptr) return Internal("no place for \"", name, "\"");
@@ -84,61 +85,23 @@ absl::Status FillStatistic(const InitializationRequest& request, const NamedTens
   return absl::OkStatus();
 }
 
-// Calls `fill` with each of the stage's layers as built.
-absl::Status ForLayers(const InitializationRequest& request,
-                       const std::function<absl::Status(const LayerFactory&, Layer&)>& fill) {
-  const at::NoGradGuard no_grad;
-  std::shared_ptr<Layer> whole;  // keeps a ready module until its last part is read
-  for (const LayerFactory& factory : request.layers) {
-    RZ_ASSIGN_OR_RETURN(const std::shared_ptr<Layer> layer, BuildLayer(factory, request.seed));
-    if (dynamic_cast<const MarkedLayer*>(layer.get()) != nullptr) whole = layer;
-    RZ_RETURN_IF_ERROR(fill(factory, *layer));
-  }
-  return absl::OkStatus();
-}
-
-template <typename Impl>
-bool TakeBatchNorm(const std::string& name, const std::shared_ptr<torch::nn::Module>& module,
-                   std::vector<BatchNormPart>& parts) {
-  auto norm = std::dynamic_pointer_cast<Impl>(module);
-  if (norm == nullptr) return false;
-  if (!norm->running_mean.defined() || !norm->is_training()) return true;
-  parts.push_back({.prefix = name.empty() ? "" : name + ".",
-                   .mean = norm->running_mean,
-                   .variance = norm->running_var,
-                   .count = norm->num_batches_tracked,
-                   .momentum = norm->options.momentum(),
-                   .set_momentum = [norm](double m) { norm->options.momentum(m); }});
-  return true;
-}
-
 // The probability of the Dropout in `module`, if it has one; else 0.
 double DropoutOf(const std::shared_ptr<torch::nn::Module>& module) {
   using namespace torch::nn;
-  if (auto m = std::dynamic_pointer_cast<DropoutImpl>(module)) return m->options.p();
-  if (auto m = std::dynamic_pointer_cast<Dropout2dImpl>(module)) return m->options.p();
-  if (auto m = std::dynamic_pointer_cast<Dropout3dImpl>(module)) return m->options.p();
-  if (auto m = std::dynamic_pointer_cast<AlphaDropoutImpl>(module)) return m->options.p();
-  if (auto m = std::dynamic_pointer_cast<FeatureAlphaDropoutImpl>(module)) return m->options.p();
-  if (auto m = std::dynamic_pointer_cast<LSTMImpl>(module)) return m->options.dropout();
-  if (auto m = std::dynamic_pointer_cast<GRUImpl>(module)) return m->options.dropout();
-  if (auto m = std::dynamic_pointer_cast<RNNImpl>(module)) return m->options.dropout();
-  if (auto m = std::dynamic_pointer_cast<MultiheadAttentionImpl>(module)) {
-    return m->options.dropout();
-  }
-  return 0;
+  double probability = 0;
+  AsOneOf<DropoutImpl, Dropout2dImpl, Dropout3dImpl, AlphaDropoutImpl, FeatureAlphaDropoutImpl>(
+      module, [&](const auto& m) { probability = m->options.p(); });
+  AsOneOf<LSTMImpl, GRUImpl, RNNImpl, MultiheadAttentionImpl>(
+      module, [&](const auto& m) { probability = m->options.dropout(); });
+  return probability;
 }
 
 bool TracksInstanceNorm(const std::shared_ptr<torch::nn::Module>& module) {
   using namespace torch::nn;
-  const auto tracks = [](const auto& m) { return m != nullptr && m->running_mean.defined(); };
-  return tracks(std::dynamic_pointer_cast<InstanceNorm1dImpl>(module)) ||
-         tracks(std::dynamic_pointer_cast<InstanceNorm2dImpl>(module)) ||
-         tracks(std::dynamic_pointer_cast<InstanceNorm3dImpl>(module));
-}
-
-absl::Status Refuse(const std::string& layer, const std::string& member, const std::string& why) {
-  return InvalidArgument("layer \"", layer, "\": ", member.empty() ? "" : member + " ", why);
+  bool tracks = false;
+  AsOneOf<InstanceNorm1dImpl, InstanceNorm2dImpl, InstanceNorm3dImpl>(
+      module, [&](const auto& m) { tracks = m->running_mean.defined(); });
+  return tracks;
 }
 
 absl::Status CheckParameters(const std::string& layer_name, const Layer& layer) {
@@ -146,13 +109,14 @@ absl::Status CheckParameters(const std::string& layer_name, const Layer& layer) 
   for (const NamedTensor& p : ParametersOf(layer)) {
     const at::Tensor& t = p.tensor;
     if (t.scalar_type() != at::kFloat || !t.device().is_cpu() || t.layout() != at::kStrided) {
-      return Refuse(layer_name, p.name, "must be a dense fp32 tensor of the CPU");
+      return InLayer(layer_name, p.name, " must be a dense fp32 tensor of the CPU");
     }
     // Moving a storage moves every tensor in it.
     if (!t.is_non_overlapping_and_dense() || t.storage_offset() != 0 ||
         t.storage().nbytes() != static_cast<size_t>(t.numel()) * sizeof(float) ||
         !storages.insert(t.storage().unsafeGetStorageImpl()).second) {
-      return Refuse(layer_name, p.name, "must have a storage of its own, without gaps or overlap");
+      return InLayer(layer_name, p.name,
+                     " must have a storage of its own, without gaps or overlap");
     }
   }
   return absl::OkStatus();
@@ -226,35 +190,43 @@ absl::StatusOr<std::shared_ptr<Layer>> BuildLayer(const LayerFactory& factory, u
   } catch (const std::exception& error) {
     return InvalidArgument("building layer \"", factory.name, "\": ", error.what());
   }
-  return InvalidArgument("layer \"", factory.name, "\": build gave null");
+  return InLayer(factory.name, "build gave null");
 }
 
-absl::Status InitializeParameters(const InitializationRequest& request, std::byte* parameters) {
-  return ForLayers(request, [&](const LayerFactory& factory, Layer& layer) -> absl::Status {
-    for (const NamedTensor& parameter : ParametersOf(layer)) {
+absl::Status InitializeStage(const InitializationRequest& request, std::byte* parameters,
+                             std::byte* statistics) {
+  const at::NoGradGuard no_grad;
+  std::shared_ptr<Layer> whole;  // keeps a ready module until its last part is read
+  for (const LayerFactory& factory : request.layers) {
+    RZ_ASSIGN_OR_RETURN(const std::shared_ptr<Layer> layer, BuildLayer(factory, request.seed));
+    if (dynamic_cast<const MarkedLayer*>(layer.get()) != nullptr) whole = layer;
+    for (const NamedTensor& parameter : ParametersOf(*layer)) {
       RZ_RETURN_IF_ERROR(FillParameter(request, factory, parameter, parameters));
     }
-    return absl::OkStatus();
-  });
-}
-
-absl::Status InitializeStatistics(const InitializationRequest& request, std::byte* statistics) {
-  return ForLayers(request, [&](const LayerFactory& factory, Layer& layer) -> absl::Status {
-    for (const BatchNormPart& part : layer.batch_norms()) {
+    for (const BatchNormPart& part : layer->batch_norms()) {
       for (const NamedTensor& statistic : StatisticsOf(factory.name, part)) {
         RZ_RETURN_IF_ERROR(FillStatistic(request, statistic, statistics));
       }
     }
-    return absl::OkStatus();
-  });
+  }
+  return absl::OkStatus();
 }
 
 std::vector<BatchNormPart> Layer::batch_norms() {
+  using namespace torch::nn;
   std::vector<BatchNormPart> parts;
   for (const auto& item : inner()->named_modules()) {
-    TakeBatchNorm<torch::nn::BatchNorm1dImpl>(item.key(), item.value(), parts) ||
-        TakeBatchNorm<torch::nn::BatchNorm2dImpl>(item.key(), item.value(), parts) ||
-        TakeBatchNorm<torch::nn::BatchNorm3dImpl>(item.key(), item.value(), parts);
+    const std::string prefix = item.key().empty() ? "" : item.key() + ".";
+    const auto take = [&](const auto& norm) {
+      if (!norm->running_mean.defined() || !norm->is_training()) return;
+      parts.push_back({.prefix = prefix,
+                       .mean = norm->running_mean,
+                       .variance = norm->running_var,
+                       .count = norm->num_batches_tracked,
+                       .momentum = norm->options.momentum(),
+                       .set_momentum = [norm](double m) { norm->options.momentum(m); }});
+    };
+    AsOneOf<BatchNorm1dImpl, BatchNorm2dImpl, BatchNorm3dImpl>(item.value(), take);
   }
   return parts;
 }
@@ -287,16 +259,16 @@ absl::Status CheckLayer(const std::string& layer_name, Layer& layer) {
   RZ_RETURN_IF_ERROR(CheckParameters(layer_name, layer));
   for (const BatchNormPart& part : layer.batch_norms()) {
     if (!part.momentum) {
-      return Refuse(layer_name, part.prefix + "running_mean",
-                    "has momentum None: a cumulative average depends on more than its own value; "
-                    "give a momentum");
+      return InLayer(layer_name, part.prefix,
+                     "running_mean has momentum None: a cumulative average "
+                     "depends on more than its own value; give a momentum");
     }
   }
   for (const auto& item : layer.inner()->named_modules()) {
     const std::string name = item.key().empty() ? "module" : item.key();
     if (TracksInstanceNorm(item.value())) {
-      return Refuse(layer_name, name,
-                    "is an InstanceNorm with running statistics: only BatchNorm's are kept");
+      return InLayer(layer_name, name,
+                     " is an InstanceNorm with running statistics: only BatchNorm's are kept");
     }
   }
   return absl::OkStatus();
@@ -316,9 +288,8 @@ absl::Status StageStatistics::Add(const std::string& layer_name, Layer& layer) {
     norm.set_momentum(1.0);
     norms_.push_back(std::move(norm));
   }
-  for (NamedTensor& constant : ConstantsOf(layer)) {
-    constants_.push_back({absl::StrCat(layer_name, ".", constant.name), constant.tensor,
-                          static_cast<int64_t>(constant.tensor._version())});
+  for (const auto& [name, tensor] : ConstantsOf(layer)) {
+    constants_.push_back({{absl::StrCat(layer_name, ".", name), tensor}, tensor._version()});
   }
   return absl::OkStatus();
 }
@@ -334,8 +305,8 @@ void StageStatistics::BeginForward() {
 }
 
 absl::StatusOr<Buffer> StageStatistics::TakeBatch() {
-  for (const Constant& constant : constants_) {
-    if (static_cast<int64_t>(constant.tensor._version()) != constant.version) {
+  for (const auto& [constant, version] : constants_) {
+    if (constant.tensor._version() != version) {
       return FailedPrecondition(
           "the forward wrote to the buffer \"", constant.name,
           "\": only BatchNorm's running statistics may change, as they travel with their stage");

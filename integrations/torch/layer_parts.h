@@ -4,7 +4,7 @@
 //   RZ_ASSIGN_OR_RETURN(std::shared_ptr<Layer> layer, BuildLayer(factory, seed));
 //   RZ_RETURN_IF_ERROR(CheckLayer("block1", *layer));
 //   for (const NamedTensor& parameter : ParametersOf(*layer)) …   // each once
-//   RZ_RETURN_IF_ERROR(InitializeParameters(request, buffer));    // a stage, one layer at a time
+//   RZ_RETURN_IF_ERROR(InitializeStage(request, buffer, nullptr));   // one layer at a time
 //
 // Initial values are keyed by (seed, name): every worker, worker count and stage cut has the same.
 #ifndef RINGZERO_INTEGRATIONS_TORCH_LAYER_PARTS_H_
@@ -17,12 +17,14 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/buffer.h"
 #include "base/mutex.h"
+#include "base/status.h"
 #include "integrations/torch/layer.h"
 #include "zero/layout.h"
 #include "zero/precision.h"
@@ -33,6 +35,19 @@ struct NamedTensor {
   std::string name;  // in the layer: "conv1.weight"
   at::Tensor tensor;
 };
+
+// InvalidArgument "layer "block1": …".
+template <typename... What>
+absl::Status InLayer(const std::string& name, const What&... what) {
+  return InvalidArgument("layer \"", name, "\": ", what...);
+}
+
+// Calls `use` with `module` as that one of these classes which it is. False: it is none of them.
+template <typename... Impls, typename Use>
+bool AsOneOf(const std::shared_ptr<torch::nn::Module>& module, const Use& use) {
+  const auto as = [&use](const auto& impl) { return impl != nullptr && (use(impl), true); };
+  return (as(std::dynamic_pointer_cast<Impls>(module)) || ...);
+}
 
 // In the order of registration; a tensor registered twice stands under its first name only.
 std::vector<NamedTensor> ParametersOf(const torch::nn::Module& layer);
@@ -70,15 +85,9 @@ class StageStatistics {
   void Load(const std::byte* statistics);
 
  private:
-  struct Constant {
-    std::string name;
-    at::Tensor tensor;
-    int64_t version;
-  };
-
   const StageLayout& layout_;
   std::vector<BatchNormPart> norms_;  // their specs stand at 3·i in layout_.statistics
-  std::vector<Constant> constants_;
+  std::vector<std::pair<NamedTensor, int64_t>> constants_;  // and how often torch saw them written
 };
 
 // The type in which layers compute, as in DeepSpeed: parameters and floating buffers have this
@@ -125,10 +134,10 @@ struct InitializationRequest {
   const std::map<std::string, at::Tensor>& kept;  // values of ready modules, by full name
 };
 
-// Fills a stage's parameters, each in its own strides. Holds one layer at a time.
-absl::Status InitializeParameters(const InitializationRequest& request, std::byte* parameters);
-// Fills a stage's running statistics with what the built modules hold.
-absl::Status InitializeStatistics(const InitializationRequest& request, std::byte* statistics);
+// Fills a stage's parameters, each in its own strides, and its running statistics with what the
+// built modules hold; null: not these. Holds one layer at a time.
+absl::Status InitializeStage(const InitializationRequest& request, std::byte* parameters,
+                             std::byte* statistics);
 
 }  // namespace ringzero
 

@@ -92,7 +92,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   }
 };
 
-thread_local std::shared_ptr<GradientSinkSlot> current_slot;
+thread_local std::weak_ptr<GradientSink> current_sink;
 
 }  // namespace
 
@@ -113,12 +113,8 @@ bool AddProduct(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& s
   return true;
 }
 
-GradientSink* CurrentGradientSink() {
-  return current_slot == nullptr ? nullptr : current_slot->sink;
-}
+GradientSink* CurrentGradientSink() { return current_sink.lock().get(); }
 
-void SetCurrentGradientSink(std::shared_ptr<GradientSinkSlot> slot) {
-  current_slot = std::move(slot);
-}
+void SetCurrentGradientSink(std::weak_ptr<GradientSink> sink) { current_sink = std::move(sink); }
 
 }  // namespace ringzero

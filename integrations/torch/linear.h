@@ -41,14 +41,9 @@ class GradientSink {
                            const at::Tensor& x) = 0;
 };
 
-// Threads may keep the slot for longer than its sink lives: a sink that ends empties the slot.
-struct GradientSinkSlot {
-  GradientSink* sink = nullptr;
-};
-
-// This thread's sink, or nullptr.
+// This thread's sink; nullptr: it has none, or its sink is gone.
 GradientSink* CurrentGradientSink();
-void SetCurrentGradientSink(std::shared_ptr<GradientSinkSlot> slot);
+void SetCurrentGradientSink(std::weak_ptr<GradientSink> sink);
 
 }  // namespace ringzero
 

@@ -147,7 +147,6 @@ absl::StatusOr<std::unique_ptr<RingModel>> MakeAlone(const PlannedRun& run,
                                                      AllocationRecorder& recorder,
                                                      WaitingGradients& waiting) {
   RingModelOptions model{.layers = run.layers,
-                         .description = run.model,
                          .planned = run.planned,
                          .engine = {.metrics_count = options.metrics_count}};
   const Plan& plan = run.planned.plan;
@@ -165,12 +164,6 @@ absl::StatusOr<std::unique_ptr<RingModel>> MakeAlone(const PlannedRun& run,
     waiting.EndStage(done);
   };
   return RingModel::Create(std::move(model));
-}
-
-absl::StatusOr<LapTask> NextTraining(RingModel& ring) {
-  RZ_ASSIGN_OR_RETURN(const LapTask lap, ring.NextLap());
-  if (lap.kind == LapTask::Kind::kTrain) return lap;
-  return absl::InternalError("measuring memory: the plan of one worker ended early");
 }
 
 }  // namespace
@@ -213,13 +206,13 @@ absl::StatusOr<PassMemory> MeasurePass(const PlannedRun& run, const PassMemoryOp
   // The first micro-batches make what the libraries keep for later ones, and the heap's gaps.
   for (int i = 0; i < kPasses; ++i) {
     recorder.Take();
-    RZ_ASSIGN_OR_RETURN(const LapTask lap, NextTraining(*ring));
+    RZ_ASSIGN_OR_RETURN(const LapTask lap, ring->NextLap());
     RZ_RETURN_IF_ERROR(Guard([&] { return options.train(*ring, lap); }));
   }
   const PassTimeline pass = recorder.Take();
   memory.activations = pass.Peak(Gradients::kNone);
   memory.with_waiting_gradients = pass.Peak(Gradients::kWait, run.planned.plan.pending);
-  RZ_ASSIGN_OR_RETURN(const LapTask lap, NextTraining(*ring));
+  RZ_ASSIGN_OR_RETURN(const LapTask lap, ring->NextLap());
   if (options.evaluate) {
     const at::NoGradGuard no_grad;
     RZ_RETURN_IF_ERROR(Guard([&] { return options.evaluate(*ring, lap); }));

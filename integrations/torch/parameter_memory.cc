@@ -138,21 +138,10 @@ void ParameterMemory::Point(int parameter, const std::byte* base) {
   }
 }
 
-void ParameterMemory::PointAt(const std::byte* version) {
-  for (size_t i = 0; i < bound_.size(); ++i) Point(static_cast<int>(i), version);
-}
-
-void ParameterMemory::PointSharedAt(const std::byte* version) {
+void ParameterMemory::PointAt(const std::byte* version, Bound which) {
   for (size_t i = 0; i < bound_.size(); ++i) {
-    if (bound_[i].size() > 1) Point(static_cast<int>(i), version);
-  }
-}
-
-void ParameterMemory::Release() { PointAt(released_); }
-
-void ParameterMemory::ReleaseUnshared() {
-  for (size_t i = 0; i < bound_.size(); ++i) {
-    if (bound_[i].size() == 1) Point(static_cast<int>(i), released_);
+    const Bound is = bound_[i].size() > 1 ? Bound::kShared : Bound::kUnshared;
+    if (which == Bound::kAll || which == is) Point(static_cast<int>(i), version);
   }
 }
 

@@ -24,6 +24,9 @@
 
 namespace ringzero {
 
+// Parameters by how many tensors are bound to each: several, or one.
+enum class Bound { kAll, kShared, kUnshared };
+
 // Creating the first one of a process installs a SIGSEGV handler that names the parameter that was
 // touched and then lets the signal take its course; a fault anywhere else goes to the handler that
 // was there before. The handler can name the parameters of up to 4096 stages at once; those of
@@ -38,14 +41,12 @@ class ParameterMemory {
   ~ParameterMemory();
 
   // Several tensors may be bound to one parameter: tied ones. A parameter with more than one tensor
-  // is `shared` below. Returns the memory that the tensor had, as a tensor of its own.
+  // is shared. Returns the memory that the tensor had, as a tensor of its own.
   at::Tensor Bind(int parameter, const at::Tensor& tensor);
 
-  // `version` must stay alive until the next call of one of these four.
-  void PointAt(const std::byte* version);
-  void PointSharedAt(const std::byte* version);
-  void Release();
-  void ReleaseUnshared();
+  // `version` must stay alive until the next call of one of these two.
+  void PointAt(const std::byte* version, Bound which = Bound::kAll);
+  void Release(Bound which = Bound::kAll) { PointAt(released_, which); }
 
   // A hash of a few words spread over the version: equal for equal values. Cheap. Finds a stage
   // whose backward reads other values than its forward did.

@@ -122,34 +122,27 @@ RingModelImpl::RingModelImpl(RingModelOptions options)
     : options_(std::move(options)),
       layouts_(options_.planned.layouts),
       optimizer_(options_.engine.optimizer),
-      seed_(options_.engine.seed) {
-  slot_->model = this;
-  sink_slot_->sink = this;
-}
+      seed_(options_.engine.seed) {}
 
 RingModelImpl::~RingModelImpl() {
-  slot_->model = nullptr;
-  StopTaking();
-  sink_slot_->sink = nullptr;
+  self_.reset();
   for (int j = 0; j < stage_count(); ++j) DropGradients(j);
   if (failure_.ok() && backward_begun_ && state_ == State::kForwarded) {
     failure_ = CheckBackwardDone();
   }
   // The other workers hear why, not only that this one left.
-  if (engine_ != nullptr && !finished_ && !failure_.ok()) engine_->Abort(failure_);
-  Guard([&] {  // a layer's own train() may throw
+  if (engine_ != nullptr && !failure_.ok()) engine_->Abort(failure_);
+  try {
     SetTraining(true);
-    return absl::OkStatus();
-  })
-      .IgnoreError();
+  } catch (...) {  // by a layer's own train()
+  }
 }
 
 absl::StatusOr<std::unique_ptr<RingModel>> RingModelImpl::Create(RingModelOptions options) {
-  if (options.layers.size() != options.description.layers.size() ||
-      options.planned.layouts.size() != options.planned.plan.stages.size() ||
+  if (options.planned.layouts.size() != options.planned.plan.stages.size() ||
       options.planned.plan.stages.empty() ||
       options.planned.plan.stages.back().end_layer != static_cast<int>(options.layers.size())) {
-    return absl::InvalidArgumentError("layers, description and plan are not of one model");
+    return absl::InvalidArgumentError("layers and plan are not of one model");
   }
   std::unique_ptr<RingModelImpl> impl(new RingModelImpl(std::move(options)));
   RZ_RETURN_IF_ERROR(impl->BuildStages());
@@ -194,13 +187,8 @@ absl::Status RingModelImpl::BuildLayerOf(int j, int layer) {
     if (factory.ready) KeepStatistics(factory.name, *built);
     CastLayer(*built, compute_type());
   }
-  for (const TiedParameter& tie : factory.tied) {
-    const auto target = places_.find(tie.target);
-    if (target == places_.end()) {
-      return InvalidArgument("layer \"", factory.name, "\": no earlier \"", tie.target,
-                             "\" to tie to");
-    }
-    const Place place = target->second;
+  for (const TiedParameter& tie : factory.tied) {  // DescribeModel has found its target
+    const Place place = places_.at(tie.target);
     places_[absl::StrCat(factory.name, ".", tie.parameter)] = place;
   }
   const std::vector<NamedTensor> parameters = ParametersOf(*built);
@@ -252,15 +240,15 @@ absl::Status RingModelImpl::BindParameter(int j, const LayerFactory& factory,
   at::Tensor had = owner.memory->Bind(place.parameter, tensor);
   at::Tensor& first = owner.parameters[place.parameter];
   if (!first.defined()) {
-    if (place.stage != j) return Internal("\"", name, "\" is out of order");
     first = tensor;
     if (factory.ready && options_.planned.plan.has_masters(options_.engine.self, StageId(j))) {
       kept_[name] = as_built.defined() ? std::move(as_built) : std::move(had);
     }
-    if (spec.trainable) hooks_.emplace_back(slot_, place.stage, place.parameter, tensor);
+    if (spec.trainable) HookGradient(place.stage, place.parameter, tensor);
   } else if (spec.trainable) {
     // One gradient for both: the tied tensor's uses flow into the first one's accumulator.
-    accumulators_.push_back(ShareAccumulator(first, tensor));
+    accumulators_.push_back(torch::autograd::impl::grad_accumulator(first));
+    torch::autograd::impl::set_grad_accumulator(tensor, accumulators_.back());
   }
   return absl::OkStatus();
 }
@@ -280,7 +268,7 @@ absl::StatusOr<SharedBuffer> RingModelImpl::OrInitial(StageId stage,
   const auto bytes = static_cast<size_t>(layouts_[stage.value].statistics_bytes);
   if (statistics || bytes == 0) return statistics;
   Buffer initial = MakeHeapBuffer(bytes);
-  RZ_RETURN_IF_ERROR(InitializeStatistics(InitialValuesOf(stage), initial.data()));
+  RZ_RETURN_IF_ERROR(InitializeStage(InitialValuesOf(stage), nullptr, initial.data()));
   return std::move(initial).Seal();
 }
 
@@ -292,20 +280,14 @@ absl::Status RingModelImpl::StartEngine() {
   engine.loss_scale = options_.planned.precision.loss_scale;
   if (!engine.parameter_memory) {
     engine.initialize = [this](StageId stage, std::byte* parameters) {
-      return InitializeParameters(InitialValuesOf(stage), parameters);
+      return InitializeStage(InitialValuesOf(stage), parameters, nullptr);
     };
   }
   engine.initialize_statistics = [this](StageId stage, std::byte* statistics) {
-    return InitializeStatistics(InitialValuesOf(stage), statistics);
+    return InitializeStage(InitialValuesOf(stage), nullptr, statistics);
   };
   RZ_ASSIGN_OR_RETURN(engine_, Engine::Create(std::move(engine)));
   kept_.clear();
-  return absl::OkStatus();
-}
-
-absl::Status RingModelImpl::Finish() {
-  RZ_RETURN_IF_ERROR(engine_->Finish());
-  finished_ = true;
   return absl::OkStatus();
 }
 

@@ -71,9 +71,8 @@ struct StageDone {
 
 struct RingModelOptions {
   std::vector<LayerFactory> layers;
-  ModelDescription description;
   PlannedModel planned;
-  // RingModel sets plan, layouts, loss scale and initial values from the three members above.
+  // RingModel sets plan, layouts, loss scale and initial values from the two members above.
   // transport: null when the plan has one worker or no exchange. parameter_memory: if it is set,
   // parameters have no initial values.
   EngineOptions engine;

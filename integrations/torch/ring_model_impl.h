@@ -26,32 +26,6 @@ struct EdgePlace {
   int64_t pass = 0;  // number of the forward in this model: tells a graph of an earlier forward
 };
 
-class RingModelImpl;
-
-// Graphs may outlive the model: they hold the slot (hence shared), and the model empties it.
-struct ModelSlot {
-  RingModelImpl* model = nullptr;
-};
-
-// Calls OnGradient whenever the gradient of `tensor` has been accumulated, while this lives. It is
-// a hook of the node that accumulates: a tensor has one slot for hooks of its own, and a user may
-// take it (register_post_accumulate_grad_hook).
-class GradientHook {
- public:
-  GradientHook(const std::shared_ptr<ModelSlot>& slot, int stage, int parameter,
-               const at::Tensor& tensor);
-  GradientHook(GradientHook&&) = default;
-  ~GradientHook();
-
- private:
-  std::shared_ptr<torch::autograd::Node> accumulator_;  // autograd keeps it only while in use
-  uintptr_t key_ = 0;
-};
-
-// Makes the gradients of every use of `tied` flow to `target`, where autograd adds them up as if
-// both were one tensor. The returned holder must live as long as that is wanted.
-std::shared_ptr<void> ShareAccumulator(const at::Tensor& target, const at::Tensor& tied);
-
 // A stage's modules and the state of its pass.
 struct RingStage {
   std::vector<std::shared_ptr<Layer>> layers;
@@ -80,7 +54,7 @@ class RingModelImpl final : public RingModel, private StageMarks, private Gradie
   absl::Status Collect(const Visitor& visit) override {
     return Guard([&] { return ShowCollection(visit); });
   }
-  absl::Status Finish() override;
+  absl::Status Finish() override { return engine_->Finish(); }
   Engine& engine() override { return *engine_; }
 
   // Called from inside backward, on the thread that runs it; may throw.
@@ -98,6 +72,10 @@ class RingModelImpl final : public RingModel, private StageMarks, private Gradie
   void KeepStatistics(const std::string& layer, Layer& built);
   absl::Status BindParameter(int j, const LayerFactory& factory, const NamedTensor& parameter,
                              at::Tensor as_built);
+  // From here on OnGradient is called whenever the gradient of `tensor` has been accumulated, by a
+  // hook of the node that accumulates: a tensor has one slot for hooks of its own, and a user may
+  // take it (register_post_accumulate_grad_hook).
+  void HookGradient(int stage, int parameter, const at::Tensor& tensor);
   absl::Status StartEngine();
   InitializationRequest InitialValuesOf(StageId stage) const;
   // The first version has the initial statistics: no snapshot is made of them.
@@ -160,8 +138,8 @@ class RingModelImpl final : public RingModel, private StageMarks, private Gradie
   };
   std::map<std::string, Place> places_;     // by full name, tied names too
   std::map<std::string, at::Tensor> kept_;  // values of ready modules, until the engine has them
-  std::vector<GradientHook> hooks_;
-  std::vector<std::shared_ptr<void>> accumulators_;  // of tied parameters
+  // With hooks, or shared by tied parameters: autograd keeps them only while in use.
+  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
   struct Weight {
     Place place;
     // In this micro-batch:
@@ -169,15 +147,11 @@ class RingModelImpl final : public RingModel, private StageMarks, private Gradie
     bool taken = false;
   };
   std::map<const void*, Weight> weights_;  // matrices that are tied to nothing, by TensorImpl
-  struct Mode {
-    std::shared_ptr<torch::nn::Module> module;
-    bool training;
-  };
-  std::vector<Mode> modes_;  // of every module as built, parents first
+  // Whether it trains, of every module as built, parents first.
+  std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> modes_;
   bool training_ = true;
-  // Shared with autograd graphs, which may outlive this.
-  std::shared_ptr<ModelSlot> slot_ = std::make_shared<ModelSlot>();
-  std::shared_ptr<GradientSinkSlot> sink_slot_ = std::make_shared<GradientSinkSlot>();
+  // Owns nothing: autograd graphs and threads, which may outlive this, see that it is gone.
+  std::shared_ptr<RingModelImpl> self_{this, [](RingModelImpl*) {}};
   std::unique_ptr<Engine> engine_;
 
   State state_ = State::kIdle;
@@ -192,7 +166,6 @@ class RingModelImpl final : public RingModel, private StageMarks, private Gradie
   bool backward_begun_ = false;
   std::thread::id thread_;
   absl::Status failure_;  // the first, told to the other workers
-  bool finished_ = false;
 };
 
 }  // namespace ringzero

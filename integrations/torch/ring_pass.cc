@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -42,18 +43,15 @@ enum class Side { kIn, kOut };
 // are and makes no view of its input, so a graph with edges computes the very bits of one without.
 class EdgeNode : public torch::autograd::Node {
  public:
-  EdgeNode(std::shared_ptr<ModelSlot> slot, EdgePlace place, Side side,
+  EdgeNode(std::weak_ptr<RingModelImpl> model, EdgePlace place, Side side,
            torch::autograd::edge_list&& next)
-      : Node(std::move(next)), slot_(std::move(slot)), place_(place), side_(side) {}
+      : Node(std::move(next)), model_(std::move(model)), place_(place), side_(side) {}
 
   variable_list apply(variable_list&& gradients) override {
-    TORCH_CHECK(slot_->model != nullptr, "backward through stage ", place_.stage,
+    const std::shared_ptr<RingModelImpl> model = model_.lock();
+    TORCH_CHECK(model != nullptr, "backward through stage ", place_.stage,
                 " of a RingModel that is gone");
-    if (side_ == Side::kIn) {
-      slot_->model->OnStageEnd(place_);
-    } else {
-      slot_->model->OnStageBegin(place_);
-    }
+    side_ == Side::kIn ? model->OnStageEnd(place_) : model->OnStageBegin(place_);
     return std::move(gradients);
   }
 
@@ -62,26 +60,24 @@ class EdgeNode : public torch::autograd::Node {
   }
 
  private:
-  std::shared_ptr<ModelSlot> slot_;
+  std::weak_ptr<RingModelImpl> model_;
   EdgePlace place_;
   Side side_;
 };
 
 // Only tensors that require a gradient pass through the node; without any there is no node.
-TensorList AttachEdge(const std::shared_ptr<ModelSlot>& slot, EdgePlace place, Side side,
+TensorList AttachEdge(const std::shared_ptr<RingModelImpl>& model, EdgePlace place, Side side,
                       TensorList tensors) {
+  if (!at::GradMode::is_enabled()) return tensors;
+  const auto learns = [](const at::Tensor& x) { return x.defined() && x.requires_grad(); };
   variable_list through;
-  if (at::GradMode::is_enabled()) {
-    for (const at::Tensor& x : tensors) {
-      if (x.defined() && x.requires_grad()) through.push_back(x);
-    }
-  }
+  std::ranges::copy_if(tensors, std::back_inserter(through), learns);
   if (through.empty()) return tensors;
   const std::shared_ptr<torch::autograd::Node> node(
-      new EdgeNode(slot, place, side, torch::autograd::collect_next_edges(through)),
+      new EdgeNode(model, place, side, torch::autograd::collect_next_edges(through)),
       torch::autograd::deleteNode);
   for (at::Tensor& x : tensors) {
-    if (!x.defined() || !x.requires_grad()) continue;
+    if (!learns(x)) continue;
     // Not x itself: x keeps its place in the graph of the stage that made it.
     x = x.detach();
     torch::autograd::create_gradient_edge(x, node);
@@ -164,14 +160,14 @@ void RingModelImpl::BeginPass(const TensorList& inputs) {
   SetTraining(!Evaluates());
   if (Evaluates()) return;
   for (auto& [tensor, weight] : weights_) weight = {.place = weight.place};
-  SetCurrentGradientSink(sink_slot_);
+  SetCurrentGradientSink(std::shared_ptr<GradientSink>(self_, this));
 }
 
 void RingModelImpl::SetTraining(bool on) {
   if (training_ == on) return;
   training_ = on;
   // Parents come first: train(on) sets all below, then each gets the mode that it was built with.
-  for (const Mode& mode : modes_) mode.module->train(on && mode.training);
+  for (const auto& [module, trains] : modes_) module->train(on && trains);
 }
 
 TensorList RingModelImpl::Forward(TensorList inputs) {
@@ -257,7 +253,7 @@ TensorList RingModelImpl::EnterStage(int j, TensorList inputs) {
     inputs = CastFloating(std::move(inputs), compute_type());
   }
   if (Evaluates()) return inputs;
-  return AttachEdge(slot_, {j, pass_}, Side::kIn, std::move(inputs));
+  return AttachEdge(self_, {j, pass_}, Side::kIn, std::move(inputs));
 }
 
 absl::Status RingModelImpl::EnterTraining(int j) {
@@ -290,7 +286,7 @@ TensorList RingModelImpl::LeaveStage(int j, TensorList outputs) {
   if (!Evaluates()) {
     ThrowIfError(CheckAutocast());
     if (plan_of(j).has_backward) {
-      outputs = AttachEdge(slot_, {j, pass_}, Side::kOut, std::move(outputs));
+      outputs = AttachEdge(self_, {j, pass_}, Side::kOut, std::move(outputs));
     }
     ThrowIfError(AtStage(j, LeaveTraining(j)));
   } else {
@@ -323,7 +319,7 @@ void RingModelImpl::ReleaseStage(int j) {
   for (int i = 0; i <= j; ++i) {
     if (plan.last_use(StageId(i)).value == j) stages_[i].memory->Release();
   }
-  if (plan.last_use(StageId(j)).value > j) stages_[j].memory->ReleaseUnshared();
+  if (plan.last_use(StageId(j)).value > j) stages_[j].memory->Release(Bound::kUnshared);
 }
 
 void RingModelImpl::FailPass() {
@@ -337,28 +333,17 @@ void RingModelImpl::FailPass() {
   for (RingStage& stage : stages_) stage.memory->Release();
 }
 
-GradientHook::GradientHook(const std::shared_ptr<ModelSlot>& slot, int stage, int parameter,
-                           const at::Tensor& tensor)
-    : accumulator_(torch::autograd::impl::grad_accumulator(tensor)) {
-  const auto tell = [slot, stage, parameter](const variable_list& outputs,
-                                             const variable_list& gradients) {
+void RingModelImpl::HookGradient(int stage, int parameter, const at::Tensor& tensor) {
+  const auto tell = [self = std::weak_ptr(self_), stage, parameter](
+                        const variable_list& outputs, const variable_list& gradients) {
+    const std::shared_ptr<RingModelImpl> model = self.lock();
     const bool some = !gradients.empty() && gradients[0].defined();
-    if (some && slot->model != nullptr) slot->model->OnGradient(stage, parameter);
+    if (some && model != nullptr) model->OnGradient(stage, parameter);
     return outputs;
   };
-  key_ =
-      accumulator_->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(tell));
-}
-
-GradientHook::~GradientHook() {
-  if (accumulator_ != nullptr) accumulator_->del_post_hook(key_);
-}
-
-std::shared_ptr<void> ShareAccumulator(const at::Tensor& target, const at::Tensor& tied) {
-  std::shared_ptr<torch::autograd::Node> accumulator =
-      torch::autograd::impl::grad_accumulator(target);
-  torch::autograd::impl::set_grad_accumulator(tied, accumulator);
-  return accumulator;
+  accumulators_.push_back(torch::autograd::impl::grad_accumulator(tensor));
+  accumulators_.back()->add_post_hook(
+      std::make_unique<torch::autograd::utils::LambdaPostHook>(tell));
 }
 
 // A call from a graph: is it this micro-batch's only backward, on the right thread?
@@ -428,11 +413,7 @@ absl::Status RingModelImpl::BeginBackward(int j) {
                       NameOf(copy.stage.value),
                       " than its forward read: a wrong version, or somebody wrote to a parameter");
     }
-    if (copy.stage.value == j) {
-      stage.memory->PointAt(version);
-    } else {
-      stage.memory->PointSharedAt(version);
-    }
+    stage.memory->PointAt(version, copy.stage.value == j ? Bound::kAll : Bound::kShared);
   }
   stages_[j].begun = true;
   next_backward_ = j;
@@ -470,7 +451,7 @@ void RingModelImpl::FindWeights() {
 }
 
 void RingModelImpl::StopTaking() {
-  if (CurrentGradientSink() == this) SetCurrentGradientSink(nullptr);
+  if (CurrentGradientSink() == this) SetCurrentGradientSink({});
 }
 
 int64_t RingModelImpl::OnUse(const at::Tensor& weight) {

@@ -10,7 +10,6 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/check.h"
 #include "base/status.h"
@@ -62,9 +61,9 @@ absl::StatusOr<PlannedModel> PlanOnce(const JobSeat& seat, const ModelDescriptio
   if (seat.self.value > 0) {
     RZ_ASSIGN_OR_RETURN(const std::string told, seat.rendezvous->Get(kProof, seat.join_limit));
     // Where worker 0 has none, this worker finds the same errors.
-    const std::pair<std::string, std::string> parts = absl::StrSplit(told, absl::MaxSplits(' ', 1));
-    const absl::StatusOr<Rule> rule = ParseRule(parts.first);
-    const absl::StatusOr<PlanProof> proof = PlanProof::Parse(parts.second);
+    const auto [rule_told, proof_told] = SplitOnce(told, " ");
+    const absl::StatusOr<Rule> rule = ParseRule(std::string(rule_told));
+    const absl::StatusOr<PlanProof> proof = PlanProof::Parse(std::string(proof_told));
     if (proof.ok()) request.proof = *proof;
     if (rule.ok() && request.question) request = WithRule(std::move(request), *rule);
   }
@@ -201,10 +200,10 @@ absl::StatusOr<Results> RunOneProcess(const RunWorkersOptions& options, LaunchOp
   launch.alone = "the workers' process";
   if (options.launch.on_report) {
     launch.on_report = [&](WorkerId, const std::string& kind, const std::string& text) {
-      const std::pair<std::string, std::string> who = absl::StrSplit(kind, absl::MaxSplits(' ', 1));
+      const auto [who, what] = SplitOnce(kind, " ");
       int worker = 0;
-      RZ_CHECK(absl::SimpleAtoi(who.first, &worker), kind);
-      options.launch.on_report(WorkerId(worker), who.second, text);
+      RZ_CHECK(absl::SimpleAtoi(who, &worker), kind);
+      options.launch.on_report(WorkerId(worker), std::string(what), text);
     };
   }
   const auto body = [&](WorkerContext& context) {

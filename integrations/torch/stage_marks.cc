@@ -132,10 +132,6 @@ std::vector<int> CountingMarks::ReadersOf(const at::Tensor& tensor) const {
   return marks;
 }
 
-TensorList MarkedLayer::forward(TensorList) {
-  TORCH_CHECK(false, "a part of a marked module has no forward of its own");
-}
-
 absl::StatusOr<std::vector<LayerFactory>> LayersOf(const MarkedModule& module,
                                                    const TensorList& example) {
   if (module.marks.empty() || !module.build || !module.forward) {

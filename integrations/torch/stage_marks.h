@@ -96,8 +96,10 @@ class MarkedLayer : public Layer {
   TensorList RunWhole(StageMarks& marks, TensorList inputs) {
     return forward_(*whole_, marks, std::move(inputs));
   }
-  // Never called: a part of a ready module has no forward of its own. Throws.
-  TensorList forward(TensorList inputs) final;
+  // Never called.
+  TensorList forward(TensorList) final {
+    TORCH_CHECK(false, "a part of a marked module has no forward of its own");
+  }
 
  private:
   std::shared_ptr<torch::nn::Module> whole_;

@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "base/status.h"
 #include "base/system_names.h"
+#include "base/texts.h"
 #include "p2p/deadline.h"
 
 namespace ringzero {
@@ -29,12 +29,6 @@ using Bytes = std::vector<uint8_t>;
 constexpr int kFatal = 3;
 
 Bytes ToBytes(const std::string& text) { return {text.begin(), text.end()}; }
-
-// Torch's words, without its backtraces.
-std::string FirstLine(const std::exception& error) {
-  const absl::string_view words = error.what();
-  return std::string(words.substr(0, words.find('\n')));
-}
 
 using Store = c10::intrusive_ptr<c10d::TCPStore>;
 
@@ -49,7 +43,8 @@ absl::StatusOr<T> Within(std::chrono::milliseconds limit, std::function<T()> cal
     try {
       promise->set_value(call());
     } catch (const std::exception& error) {
-      promise->set_value(absl::UnavailableError(FirstLine(error)));
+      // Torch's words, without its backtraces.
+      promise->set_value(absl::UnavailableError(SplitOnce(error.what(), "\n").first));
     }
   }).detach();
   const Deadline deadline(limit);
@@ -61,33 +56,30 @@ absl::StatusOr<T> Within(std::chrono::milliseconds limit, std::function<T()> cal
   return result.get();
 }
 
-Store OpenStore(const TcpPlace& place) {
-  c10d::TCPStoreOptions options;
-  options.port = static_cast<uint16_t>(place.port);
-  options.isServer = place.side == TcpPlace::Side::kServe;
-  options.waitWorkers = false;
-  options.timeout = place.limit;
-  // torchrun's static rendezvous may have a server of its own in this process' place.
-  options.multiTenant = true;
-  return c10::make_intrusive<c10d::TCPStore>(place.host, options);
-}
-
 class TcpStore final : public RendezvousStore {
  public:
   explicit TcpStore(const TcpPlace& place)
-      : name_(absl::StrCat("tcp://", place.host, ":", place.port)),
-        prefix_(absl::StrCat("ringzero/", place.job, "/")),
-        is_worker_0s_(place.of_worker_0 && place.side == TcpPlace::Side::kConnect),
-        answer_limit_(place.answer_limit) {}
+      : place_(place),
+        name_(absl::StrCat("tcp://", place.host, ":", place.port)),
+        prefix_(absl::StrCat("ringzero/", place.job, "/")) {}
 
-  absl::Status Open(const TcpPlace& place) {
+  absl::Status Open() {
     // Torch logs each failed try with a backtrace; ours is one line, when all have failed.
     if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = kFatal;
-    absl::StatusOr<Store> store =
-        Within<Store>(place.limit + place.answer_limit, [place] { return OpenStore(place); });
+    const std::chrono::milliseconds limit = place_.limit + place_.answer_limit;
+    absl::StatusOr<Store> store = Within<Store>(limit, [place = place_] {
+      c10d::TCPStoreOptions options;
+      options.port = static_cast<uint16_t>(place.port);
+      options.isServer = place.side == TcpPlace::Side::kServe;
+      options.waitWorkers = false;
+      options.timeout = place.limit;
+      // torchrun's static rendezvous may have a server of its own in this process' place.
+      options.multiTenant = true;
+      return c10::make_intrusive<c10d::TCPStore>(place.host, options);
+    });
     if (!store.ok()) return Lost("cannot connect", store.status());
     store_ = *std::move(store);
-    join_deadline_.emplace(place.limit + place.answer_limit);
+    join_deadline_.emplace(limit);
     return absl::OkStatus();
   }
 
@@ -126,18 +118,18 @@ class TcpStore final : public RendezvousStore {
 
  private:
   absl::Status Lost(const std::string& what, const absl::Status& why) const {
-    return Unavailable(is_worker_0s_
-                           ? "worker 0, which serves the rendezvous, is gone or cannot be reached: "
-                           : "",
-                       "rendezvous ", name_, ": ", what, ": ", why.message());
+    const bool is_worker_0s = place_.of_worker_0 && place_.side == TcpPlace::Side::kConnect;
+    return Unavailable(
+        is_worker_0s ? "worker 0, which serves the rendezvous, is gone or cannot be reached: " : "",
+        "rendezvous ", name_, ": ", what, ": ", why.message());
   }
 
   // The server looks up the name of each client's address before it answers anybody again, and a
   // name server that does not answer keeps it for 10 s or more (resolv.conf(5): timeout, attempts).
   // So as long as workers arrive, no answer for a while does not mean that the store is lost.
   std::chrono::milliseconds AnswerLimit() const {
-    if (!join_deadline_.has_value()) return answer_limit_;
-    return std::max(answer_limit_, join_deadline_->Left());
+    if (!join_deadline_.has_value()) return place_.answer_limit;
+    return std::max(place_.answer_limit, join_deadline_->Left());
   }
 
   // After a call without an answer the connection is somewhere in the middle of that call: no other
@@ -151,10 +143,9 @@ class TcpStore final : public RendezvousStore {
     return Lost(what, lost_);
   }
 
+  const TcpPlace place_;
   const std::string name_;
   const std::string prefix_;
-  const bool is_worker_0s_;
-  const std::chrono::milliseconds answer_limit_;
   std::optional<Deadline> join_deadline_;  // until all have come
   Store store_;
   absl::Status lost_;
@@ -164,7 +155,7 @@ class TcpStore final : public RendezvousStore {
 
 absl::StatusOr<std::unique_ptr<RendezvousStore>> OpenTcpStore(const TcpPlace& place) {
   auto store = std::make_unique<TcpStore>(place);
-  RZ_RETURN_IF_ERROR(store->Open(place));
+  RZ_RETURN_IF_ERROR(store->Open());
   return store;
 }
 

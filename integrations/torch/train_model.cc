@@ -44,7 +44,6 @@ absl::Status TrainModel(const TrainOptions& options,
   const auto work = [&](WorkerSeat seat) -> absl::StatusOr<std::string> {
     RZ_ASSIGN_OR_RETURN(const std::unique_ptr<RingModel> ring,
                         RingModel::Create({.layers = seat.run.layers,
-                                           .description = seat.run.model,
                                            .planned = seat.run.planned,
                                            .engine = {.self = seat.self,
                                                       .transport = std::move(seat.transport),

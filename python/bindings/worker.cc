@@ -220,10 +220,8 @@ Worker::Worker(Config config, const PythonModel& model, const RunLength& length,
               << std::endl;
   }
   has_norm_ = seat.run.planned.plan.has_norm() || cyclic.workers == 1;
-  RingModelOptions ring{.layers = layers_,
-                        .description = seat.run.model,
-                        .planned = seat.run.planned,
-                        .products_first = cyclic.products_first};
+  RingModelOptions ring{
+      .layers = layers_, .planned = seat.run.planned, .products_first = cyclic.products_first};
   ring.engine.self = seat.self;
   ring.engine.transport = std::move(seat.transport);
   ring.engine.optimizer = config_.optimizer;

@@ -30,12 +30,14 @@ TEST(PeersBatches, AreInTheFileThatThePeersAreComparedWith) {
                                  .random_samples = 50,
                                  .seed = kSeed});
   ASSERT_TRUE(data.ok()) << data.status();
-  Batches batches(
-      **data, {.seed = kSeed, .micro_batch = 2, .train_batch = 6, .iterations_per_epoch = 50 / 6});
+  const Split& train = (*data)->train();
+  SampleNumbers numbers(
+      {.seed = kSeed, .micro_batch = 2, .train_batch = 6, .iterations_per_epoch = 50 / 6},
+      train.size());
   std::string text;
   for (const int iteration : {0, 1, 7, 8, 17}) {
     for (const int micro_batch : {0, 1, 2}) {
-      const Batch batch = batches.Train(Iteration(iteration), micro_batch);
+      const Batch batch = ReadBatch((*data)->shape(), train, numbers.Train(iteration, micro_batch));
       absl::StrAppend(&text, iteration, " ", micro_batch, ": ", Line(batch.inputs), " -> ",
                       Line(batch.targets), "\n");
     }

@@ -98,7 +98,7 @@ TEST(CheckpointFolderTest, AnotherProcessIsRefusedByNameUntilTheHolderIsGone) {
   ASSERT_EQ(pipe(ready), 0);
   const pid_t holder = fork();
   if (holder == 0) {
-    const auto lock = CheckpointLock::Take(folder.path());
+    const auto lock = LockCheckpoints(folder.path());
     char byte = lock.ok() ? 'y' : 'n';
     (void)!write(ready[1], &byte, 1);
     close(gone[1]);
@@ -108,12 +108,11 @@ TEST(CheckpointFolderTest, AnotherProcessIsRefusedByNameUntilTheHolderIsGone) {
   char byte = 0;
   ASSERT_EQ(read(ready[0], &byte, 1), 1);
   ASSERT_EQ(byte, 'y');
-  EXPECT_THAT(
-      CheckpointLock::Take(folder.path()),
-      Fails(absl::StatusCode::kAlreadyExists, "process " + std::to_string(holder) + " on "));
+  EXPECT_THAT(LockCheckpoints(folder.path()), Fails(absl::StatusCode::kAlreadyExists,
+                                                    "process " + std::to_string(holder) + " on "));
   close(gone[1]);
   ASSERT_EQ(waitpid(holder, nullptr, 0), holder);
-  EXPECT_TRUE(CheckpointLock::Take(folder.path()).ok());
+  EXPECT_TRUE(LockCheckpoints(folder.path()).ok());
 }
 
 TEST(CheckpointFolderTest, TheLockRemovesWhatAKilledJobHasLeftAndNothingElse) {
@@ -124,7 +123,7 @@ TEST(CheckpointFolderTest, TheLockRemovesWhatAKilledJobHasLeftAndNothingElse) {
     Make(run + name, "");
   }
   ASSERT_TRUE(WriteWholeFile(run + "/latest.0123.tmp", "iter").ok());
-  ASSERT_TRUE(CheckpointLock::Take(run).ok());
+  ASSERT_TRUE(LockCheckpoints(run).ok());
   std::vector<std::string> left;
   for (const auto& entry : std::filesystem::directory_iterator(run))
     left.push_back(entry.path().filename());
@@ -177,7 +176,7 @@ TEST(CheckpointFolderTest, AFolderThatVanishesIsNamed) {
   const TemporaryFolder folder;
   EXPECT_THAT(CommitCheckpoint(folder.path() + "/none", Version(1), 0, [] {}),
               Says("/none/.iteration-000001.tmp"));
-  EXPECT_THAT(CheckpointLock::Take("/proc/none"), Says("/proc/none"));
+  EXPECT_THAT(LockCheckpoints("/proc/none"), Says("/proc/none"));
   EXPECT_TRUE(CheckpointsIn("/none").empty());
   EXPECT_EQ(LatestIn("/none"), std::nullopt);
 }

@@ -27,7 +27,6 @@ using ::testing::HasSubstr;
 struct CheckpointSaverTest : public ::testing::Test {
   CheckpointSaverTest() {
     options.folder = folder.path();
-    options.stages = 2;
     options.layouts = layouts;
     options.optimizer = optimizer;
     options.run = {.rule = "cdp_v1",
@@ -161,7 +160,7 @@ TEST_F(CheckpointSaverTest, EveryDamageIsFoundAndTheOneBeforeIsTaken) {
       damaged[at] ^= 1;
       testing::WriteFile(path, damaged);
       skipped.clear();
-      const auto newest = Checkpoint::OpenNewest(folder.path(), Checkpoint::Check::kValues, note);
+      const auto newest = Checkpoint::OpenNewest(folder.path(), note);
       ASSERT_TRUE(newest.ok()) << newest.status();
       EXPECT_EQ((*newest)->state().version, Version(1)) << path << " at " << at;
       EXPECT_THAT(skipped, ::testing::ElementsAre(HasSubstr("iteration-000002")));
@@ -177,11 +176,10 @@ TEST_F(CheckpointSaverTest, WhereNoneIsWholeTheLastErrorSaysWhy) {
   SaveAll(1);
   std::filesystem::resize_file(folder.path("iteration-000001/optimizer-00001-of-00002.safetensors"),
                                100);
-  EXPECT_THAT(
-      Checkpoint::OpenNewest(folder.path(), Checkpoint::Check::kHeads, [](const absl::Status&) {}),
-      Says("optimizer-00001"));
-  RZ_ASSIGN(const auto none, Checkpoint::OpenNewest(folder.path("none"), Checkpoint::Check::kHeads,
-                                                    [](const absl::Status&) {}));
+  EXPECT_THAT(Checkpoint::OpenNewest(folder.path(), [](const absl::Status&) {}),
+              Says("optimizer-00001"));
+  RZ_ASSIGN(const auto none,
+            Checkpoint::OpenNewest(folder.path("none"), [](const absl::Status&) {}));
   EXPECT_EQ(none, nullptr);
 }
 

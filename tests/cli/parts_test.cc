@@ -14,6 +14,8 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <numeric>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,8 +26,7 @@
 #include "integrations/cli/resources.h"
 #include "integrations/cli/run_metrics.h"
 #include "integrations/cli/worker_report.h"
-#include "integrations/torch/models/configured_run.h"
-#include "integrations/torch/models/models.h"
+#include "integrations/data/dataset.h"
 #include "p2p/job/limits.h"
 #include "tests/support/status_matchers.h"
 
@@ -77,90 +78,62 @@ TEST(ExitCodes, OfStatuses) {
   EXPECT_EQ(ExitCode(absl::OutOfRangeError("")), 6);
 }
 
-std::unique_ptr<Dataset> RandomData(int64_t samples) {
-  return *OpenDataset({.type = "random",
-                       .random_input = {4},
-                       .random_classes = 3,
-                       .random_samples = samples,
-                       .seed = 1});
-}
-
-// What identifies a sample: its first value.
-std::vector<float> FirstValues(const Batch& batch) {
-  std::vector<float> out;
-  for (int64_t i = 0; i < batch.inputs.size(0); ++i)
-    out.push_back(batch.inputs[i][0].item<float>());
-  return out;
-}
-
-std::vector<float> Epoch(Batches& batches, int first_iteration, int iterations, int per_iteration) {
-  std::vector<float> seen;
+std::vector<int64_t> Epoch(SampleNumbers& numbers, int first_iteration, int iterations,
+                           int per_iteration) {
+  std::vector<int64_t> seen;
   for (int t = first_iteration; t < first_iteration + iterations; ++t) {
     for (int m = 0; m < per_iteration; ++m) {
-      const std::vector<float> values = FirstValues(batches.Train(Iteration(t), m));
-      seen.insert(seen.end(), values.begin(), values.end());
+      const std::span<const int64_t> found = numbers.Train(t, m);
+      seen.insert(seen.end(), found.begin(), found.end());
     }
   }
   return seen;
 }
 
-TEST(Batches, AnEpochVisitsEverySampleOnceWhateverTheWorkers) {
-  const std::unique_ptr<Dataset> data = RandomData(50);
-  const int64_t size = data->train().size();
-  const int per_epoch = static_cast<int>(size / 12);
+TEST(SampleNumbers, AnEpochVisitsEverySampleOnceWhateverTheWorkers) {
+  constexpr int64_t kSize = 50;
+  constexpr int kPerEpoch = kSize / 12;
   // 12 samples an iteration: as 4 micro-batches of 3, or 2 of 6.
-  Batches four(*data,
-               {.seed = 7, .micro_batch = 3, .train_batch = 12, .iterations_per_epoch = per_epoch});
-  Batches two(*data,
-              {.seed = 7, .micro_batch = 6, .train_batch = 12, .iterations_per_epoch = per_epoch});
-  const std::vector<float> first = Epoch(four, 0, per_epoch, 4);
-  EXPECT_EQ(first, Epoch(two, 0, per_epoch, 2));
-  std::vector<float> sorted = first;
+  SampleNumbers four(
+      {.seed = 7, .micro_batch = 3, .train_batch = 12, .iterations_per_epoch = kPerEpoch}, kSize);
+  SampleNumbers two(
+      {.seed = 7, .micro_batch = 6, .train_batch = 12, .iterations_per_epoch = kPerEpoch}, kSize);
+  const std::vector<int64_t> first = Epoch(four, 0, kPerEpoch, 4);
+  EXPECT_EQ(first, Epoch(two, 0, kPerEpoch, 2));
+  std::vector<int64_t> sorted = first;
   std::sort(sorted.begin(), sorted.end());
   EXPECT_EQ(std::unique(sorted.begin(), sorted.end()), sorted.end());
-  const std::vector<float> second = Epoch(four, per_epoch, per_epoch, 4);
+  const std::vector<int64_t> second = Epoch(four, kPerEpoch, kPerEpoch, 4);
   EXPECT_NE(first, second);                        // another order
-  EXPECT_EQ(first, Epoch(four, 0, per_epoch, 4));  // and back again
+  EXPECT_EQ(first, Epoch(four, 0, kPerEpoch, 4));  // and back again
 }
 
-TEST(Batches, AnIncompleteBatchHasTheRestOfTheEpoch) {
-  const std::unique_ptr<Dataset> data = RandomData(53);
-  const int64_t size = data->train().size();
-  const int whole = static_cast<int>(size / 12), rest = static_cast<int>(size % 12);
-  ASSERT_GT(rest, 3);
-  Batches batches(
-      *data, {.seed = 7, .micro_batch = 3, .train_batch = 12, .iterations_per_epoch = whole + 1});
-  std::vector<float> seen = Epoch(batches, 0, whole, 4);
-  for (int m = 0, left = rest; left > 0; ++m) {
-    const int samples = std::min(left, 3);
-    left -= samples;
-    const Batch batch = batches.Train(Iteration(whole), m, samples);
-    EXPECT_EQ(batch.counted, samples);
-    const std::vector<float> values = FirstValues(batch);
-    seen.insert(seen.end(), values.begin(), values.end());
-  }
-  EXPECT_EQ(static_cast<int64_t>(seen.size()), size);
+TEST(SampleNumbers, AnIncompleteBatchHasTheRestOfTheEpoch) {
+  constexpr int64_t kSize = 53;
+  constexpr int kWhole = kSize / 12;  // 5 samples are left: 3, then 2
+  SampleNumbers numbers(
+      {.seed = 7, .micro_batch = 3, .train_batch = 12, .iterations_per_epoch = kWhole + 1}, kSize);
+  std::vector<int64_t> seen = Epoch(numbers, 0, kWhole + 1, 4);
+  EXPECT_EQ(numbers.Train(kWhole, 1).size(), 2u);
+  EXPECT_EQ(static_cast<int64_t>(seen.size()), kSize);
   std::sort(seen.begin(), seen.end());
   EXPECT_EQ(std::unique(seen.begin(), seen.end()), seen.end());
   // The next epoch's first is full again.
-  EXPECT_EQ(batches.Train(Iteration(whole + 1), 0).counted, 3);
+  EXPECT_EQ(numbers.Train(kWhole + 1, 0).size(), 3u);
 }
 
-TEST(Batches, AnEvaluationReadsEverySampleOnceAndTheRestWeighsNothing) {
-  const std::unique_ptr<Dataset> data = RandomData(200);
-  const int64_t size = data->test().size();
-  ASSERT_GT(size, 4);
-  const Batches batches(*data, {.evaluation_batch = 3, .test_samples = size});
-  int64_t counted = 0;
-  const int whole = static_cast<int>(size / 3);
-  for (int m = 0; m < whole + 3; ++m) {
-    const Batch batch = batches.Evaluate(m);
-    ASSERT_GE(batch.inputs.size(0), 1);
-    const int64_t left = std::clamp<int64_t>(size - 3 * m, 0, 3);
-    EXPECT_EQ(batch.counted, left);
-    counted += batch.counted;
+TEST(SampleNumbers, AnEvaluationReadsEverySampleOnce) {
+  constexpr int64_t kSize = 20;
+  const SampleNumbers numbers({.evaluation_batch = 3, .test_samples = kSize}, 0);
+  std::vector<int64_t> seen;
+  for (int m = 0; m < kSize / 3 + 3; ++m) {
+    const std::vector<int64_t> found = numbers.Evaluate(m);
+    EXPECT_EQ(static_cast<int64_t>(found.size()), std::clamp<int64_t>(kSize - 3 * m, 0, 3));
+    seen.insert(seen.end(), found.begin(), found.end());
   }
-  EXPECT_EQ(counted, size);
+  std::vector<int64_t> all(kSize);
+  std::iota(all.begin(), all.end(), 0);
+  EXPECT_EQ(seen, all);
 }
 
 // The order is an engine's own: a file in another one would have the values of other tensors.

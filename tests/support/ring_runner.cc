@@ -105,7 +105,6 @@ absl::Status RunWorker(const TrainingTask& task, const RingOptions& options,
 RingModelOptions OptionsOf(const TrainingTask& task, const PlannedTask& planned, WorkerId self) {
   return {
       .layers = task.layers,
-      .description = planned.description,
       .planned = planned.planned,
       .engine = {.self = self, .optimizer = task.optimizer, .seed = task.seed, .metrics_count = 1}};
 }

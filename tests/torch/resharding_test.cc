@@ -46,7 +46,6 @@ absl::Status Save(const TrainingTask& task, const PlannedTask& planned, const st
     RZ_ASSIGN_OR_RETURN(options.engine.saver,
                         MakeCheckpointSaver({.folder = folder,
                                              .run = state,
-                                             .stages = plan.stage_count(),
                                              .layouts = planned.planned.layouts,
                                              .optimizer = task.optimizer}));
     return absl::OkStatus();
@@ -58,8 +57,7 @@ absl::StatusOr<TrainingResult> GoOn(const TrainingTask& task, const PlannedTask&
                                     const std::string& folder) {
   RZ_ASSIGN_OR_RETURN(
       const auto checkpoint,
-      Checkpoint::OpenNewest(folder, Checkpoint::Check::kValues,
-                             [](const absl::Status& why) { ADD_FAILURE() << why; }));
+      Checkpoint::OpenNewest(folder, [](const absl::Status& why) { ADD_FAILURE() << why; }));
   const auto prepare = [&](RingModelOptions& options) -> absl::Status {
     options.engine.beginning =
         BeginningOf(checkpoint, planned.plan(), planned.planned.layouts, task.optimizer);

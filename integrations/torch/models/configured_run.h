@@ -10,12 +10,10 @@
 #define RINGZERO_INTEGRATIONS_TORCH_MODELS_CONFIGURED_RUN_H_
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/ids.h"
 #include "integrations/data/dataset.h"
 #include "integrations/torch/layer_factory.h"
 #include "integrations/torch/ring_model.h"
@@ -36,31 +34,17 @@ absl::StatusOr<ConfiguredModel> MakeConfiguredModel(const ModelConfig& model,
 
 struct Batch;  // models.h
 
-// The samples of one micro-batch as tensors, named by iteration and number, never by worker. Used
-// by one thread. Reads only the samples that are asked for.
-class Batches {
- public:
-  // `data` must outlive this.
-  Batches(const Dataset& data, const BatchesOptions& options);
+// The samples of these numbers, at least one, as tensors.
+Batch ReadBatch(const SampleShape& shape, const Split& split, std::span<const int64_t> numbers);
 
-  // `samples`: how many the micro-batch has (LapTask::samples), at least 1; nothing: a full one.
-  Batch Train(Iteration iteration, int micro_batch, std::optional<int64_t> samples = std::nullopt);
-  Batch Evaluate(int micro_batch) const;
-
- private:
-  Batch Read(const Split& split, std::span<const int64_t> indices) const;
-
-  const Dataset& data_;
-  const int64_t micro_batch_;
-  SampleNumbers numbers_;
-};
-
-// One micro-batch: its batch, forward, loss and backward. Returns summed loss, correct answers, and
-// how many answers were counted. Used by one thread; throws what torch and RingModel throw.
+// One micro-batch: its samples, which iteration and number name and never the worker; forward, loss
+// and backward. Returns summed loss, correct answers, and how many answers were counted. Used by
+// one thread; throws what torch and RingModel throw.
 class LapRunner {
  public:
   // `data` must outlive this.
-  LapRunner(const Dataset& data, const BatchesOptions& options);
+  LapRunner(const Dataset& data, const BatchesOptions& options)
+      : data_(data), numbers_(options, data.train().size()) {}
 
   // `lap` must not be a missing micro-batch (LapTask::missing).
   std::vector<double> Train(RingModel& ring, const LapTask& lap);
@@ -68,12 +52,8 @@ class LapRunner {
   std::vector<double> Evaluate(RingModel& ring, int micro_batch);
 
  private:
-  at::Tensor Loss(const at::Tensor& logits, const at::Tensor& targets) const;
-  std::vector<double> Quality(const Batch& batch, const at::Tensor& logits,
-                              const at::Tensor& loss) const;
-
-  const bool tokens_;
-  Batches batches_;
+  const Dataset& data_;
+  SampleNumbers numbers_;
 };
 
 }  // namespace ringzero

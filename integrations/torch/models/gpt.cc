@@ -137,13 +137,11 @@ LayerCost MlpCost(const GptOptions& o) {
 }
 
 absl::Status CheckGpt(const GptOptions& options) {
-  for (const absl::Status& status : {CheckRange("model.layers", options.layers, 1, 1000),
-                                     CheckRange("model.dim", options.dim, 1, 1 << 16),
-                                     CheckRange("model.heads", options.heads, 1, options.dim),
-                                     CheckRange("model.vocab", options.vocab, 1, 1 << 24),
-                                     CheckRange("model.seq", options.seq, 1, 1 << 20)}) {
-    if (!status.ok()) return status;
-  }
+  RZ_RETURN_IF_ERROR(CheckRange("model.layers", options.layers, 1, 1000));
+  RZ_RETURN_IF_ERROR(CheckRange("model.dim", options.dim, 1, 1 << 16));
+  RZ_RETURN_IF_ERROR(CheckRange("model.heads", options.heads, 1, options.dim));
+  RZ_RETURN_IF_ERROR(CheckRange("model.vocab", options.vocab, 1, 1 << 24));
+  RZ_RETURN_IF_ERROR(CheckRange("model.seq", options.seq, 1, 1 << 20));
   if (options.dim % options.heads != 0) {
     return InvalidArgument("model.dim is ", options.dim, ", which model.heads = ", options.heads,
                            " does not divide");

@@ -54,12 +54,10 @@ struct ResNetOptions {
 };
 absl::StatusOr<std::vector<LayerFactory>> MakeResNet(const ResNetOptions& options);
 
-// One micro-batch's samples as tensors, read by Batches (configured_run.h).
+// One micro-batch's samples as tensors, of ReadBatch (configured_run.h).
 struct Batch {
   at::Tensor inputs;   // fp32 {n, …} or int64 {n, sequence}
   at::Tensor targets;  // int64 {n} or {n, sequence}
-  // 0: a stand-in for a worker without samples left; its results weigh nothing.
-  int64_t counted = 0;
 };
 
 // Parts that the models share. Their parameters are not filled when a part is built, so building a

@@ -173,7 +173,14 @@ class Maker {
     // As in torchvision, a bottleneck halves the image in its 3x3 convolution.
     const ConvShape first{
         .in = in, .out = width, .kernel = bottleneck ? 1 : 3, .stride = bottleneck ? 1 : stride};
-    AddFirst(name + ".first", first, {.in = in, .out = out, .kernel = 1, .stride = stride});
+    const ConvShape shortcut{.in = in, .out = out, .kernel = 1, .stride = stride};
+    const int64_t shortcut_size = Strided(stride);
+    AddConv<FirstLayer>(name + ".first", first);
+    if (family_.shortcut == Family::Shortcut::kProjected && (stride != 1 || in != out)) {
+      layers_.back().cost =
+          *layers_.back().cost + ConvNormCost(shortcut, shortcut_size, InputGradient::kNeeded);
+      layers_.back().build = [=] { return std::make_shared<FirstLayer>(first, shortcut); };
+    }
     if (bottleneck) {
       AddConv<ConvNormLayer>(name + ".second", {.in = width, .out = width, .stride = stride});
     }
@@ -181,16 +188,6 @@ class Maker {
                        {.in = width, .out = out, .kernel = bottleneck ? 1 : 3});
     layers_.back().cost = *layers_.back().cost + ElementwiseCost(out * size_ * size_);
     in_ = out;
-  }
-
-  void AddFirst(const std::string& name, const ConvShape& shape, const ConvShape& shortcut) {
-    const bool changes = shortcut.stride != 1 || shortcut.in != shortcut.out;
-    const int64_t size = Strided(shortcut.stride);
-    AddConv<FirstLayer>(name, shape);
-    if (!changes || family_.shortcut == Family::Shortcut::kPadded) return;
-    layers_.back().cost =
-        *layers_.back().cost + ConvNormCost(shortcut, size, InputGradient::kNeeded);
-    layers_.back().build = [=] { return std::make_shared<FirstLayer>(shape, shortcut); };
   }
 
   int64_t Strided(int64_t stride) const { return (size_ + stride - 1) / stride; }
