@@ -1,4 +1,4 @@
-// Joins texts of any bytes into one text, "5:hello0:3:abc", and cuts texts at a separator.
+// Joins texts of any bytes into one text, "5:hello0:3:abc", cuts texts, and takes their line ends.
 //
 //   std::string all = JoinTexts({"hello", "", "abc"});
 //   absl::string_view rest = all;
@@ -17,6 +17,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 
@@ -26,6 +27,11 @@ namespace ringzero {
 inline std::pair<absl::string_view, absl::string_view> SplitOnce(absl::string_view text,
                                                                  absl::string_view separator) {
   return absl::StrSplit(text, absl::MaxSplits(separator, 1));
+}
+
+// With a space in place of each end of a line.
+inline std::string OneLine(absl::string_view text) {
+  return absl::StrReplaceAll(text, {{"\n", " "}, {"\r", " "}});
 }
 
 inline std::string JoinTexts(const std::vector<std::string>& texts) {

@@ -62,9 +62,7 @@ absl::Status ParseHead(const std::string& word, Op* op) {
     kind = KindNamed(word.substr(0, 1));
     if (kind >= 0 && !HasStageSuffix(static_cast<OpKind>(kind))) kind = -1;
   }
-  if (kind < 0) {
-    return InvalidArgument("\"", word, "\" is no kind of operation");
-  }
+  if (kind < 0) return InvalidArgument("\"", word, "\" is no kind of operation");
   op->kind = static_cast<OpKind>(kind);
   return absl::OkStatus();
 }

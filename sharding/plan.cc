@@ -69,9 +69,7 @@ absl::Status CheckIterations(const Plan& plan) {
   if (plan.first_iteration < 0 || plan.first_iteration > plan.iterations) {
     return Wrong("first_iteration", absl::StrCat("0 to ", plan.iterations), plan.first_iteration);
   }
-  if (plan.warmup_updates < 0) {
-    return Wrong("warmup_updates", "at least 0", plan.warmup_updates);
-  }
+  if (plan.warmup_updates < 0) return Wrong("warmup_updates", "at least 0", plan.warmup_updates);
   if (plan.warmup_updates > 0 && plan.rule == Rule::kDp) {
     return Wrong("warmup_updates with rule dp, which is its own warm-up,", "0",
                  plan.warmup_updates);

@@ -84,10 +84,10 @@ absl::Status Describe(const CommandLine& line, Checkpoint::Check check) {
 }
 
 // A tensor's values as fp32, or nothing if they are no floating-point numbers.
-absl::StatusOr<std::vector<float>> ValuesOf(const std::string& name, const TensorFiles::Place& at) {
+absl::StatusOr<std::vector<float>> ValuesOf(const TensorFiles::Place& at) {
   if (at.entry->spec.type == TensorType::kI64) return std::vector<float>();
   std::vector<float> values(at.values().size() / WidthOf(at.entry->spec.type));
-  RZ_RETURN_IF_ERROR(at.file->Read(name, at.entry->spec.shape, std::span(values)));
+  RZ_RETURN_IF_ERROR(at.file->Read(*at.entry, at.entry->spec.shape, std::span(values)));
   return values;
 }
 
@@ -108,7 +108,7 @@ absl::Status Export(const CommandLine& line) {
     tensor.spec = at.entry->spec;
     tensor.values = at.values().data();
     if (*type == ValueType::kFp32) continue;
-    RZ_ASSIGN_OR_RETURN(const std::vector<float> values, ValuesOf(name, at));
+    RZ_ASSIGN_OR_RETURN(const std::vector<float> values, ValuesOf(at));
     if (values.empty()) continue;
     std::vector<uint16_t>& bits = narrow.emplace_back(values.size());
     std::ranges::transform(values, bits.begin(), [&](float v) { return ToWire(*type, v); });
@@ -143,8 +143,8 @@ absl::Status Diff(const CommandLine& line) {
       continue;
     }
     if (std::ranges::equal(at.values(), other->second.values())) continue;
-    RZ_ASSIGN_OR_RETURN(const std::vector<float> mine, ValuesOf(name, at));
-    RZ_ASSIGN_OR_RETURN(const std::vector<float> theirs, ValuesOf(name, other->second));
+    RZ_ASSIGN_OR_RETURN(const std::vector<float> mine, ValuesOf(at));
+    RZ_ASSIGN_OR_RETURN(const std::vector<float> theirs, ValuesOf(other->second));
     if (mine.size() != theirs.size()) {
       absl::StrAppend(&text, name, ": of another shape\n");
       continue;

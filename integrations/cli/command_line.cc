@@ -16,10 +16,10 @@
 #include "absl/strings/str_split.h"
 #include "base/files.h"
 #include "base/status.h"
+#include "base/texts.h"
 #include "integrations/cli/provenance.h"
 #include "integrations/cli/run_metrics.h"
 #include "integrations/sight/chrome_trace.h"
-#include "integrations/sight/flight_desk.h"
 #include "integrations/sight/report.h"
 #include "zero/config/keys.h"
 #include "zero/flight/flight_record.h"
@@ -388,10 +388,8 @@ const char* Word(Finding::Kind kind) {
   return kind == Finding::Kind::kNoEffect || kind == Finding::Kind::kMinor ? "warning" : "note";
 }
 
-void PrintLine(absl::string_view kind, std::string line) {
-  std::replace_if(
-      line.begin(), line.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
-  std::fputs(absl::StrCat("ringzero: ", kind, line, "\n").c_str(), stderr);
+void PrintLine(absl::string_view kind, absl::string_view line) {
+  std::fputs(absl::StrCat("ringzero: ", kind, OneLine(line), "\n").c_str(), stderr);
 }
 
 // The records in `folder` itself, or in the flight folder of a run with --metrics. A folder that a

@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/files.h"
 #include "base/status.h"
+#include "base/texts.h"
 #include "integrations/cli/command_line.h"
 #include "integrations/cli/provenance.h"
 #include "integrations/sight/flight_desk.h"
@@ -77,9 +77,7 @@ void TellLauncher(const std::string& error) {
 
 int Fail(const absl::Status& status) {
   const int signal = SignalOf(status);
-  std::string message(status.message());
-  std::replace_if(
-      message.begin(), message.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  const std::string message = OneLine(status.message());
   std::fprintf(stderr, "ringzero: %s%s\n", signal == 0 ? "error: " : "", message.c_str());
   if (signal == 0) TellLauncher(message);
   return signal == 0 ? ExitCode(status) : kExitSignal + signal;

@@ -26,14 +26,10 @@
 
 namespace ringzero {
 
-// RingModelOptions::preset: fills in the initial values of the parameter or statistic `name`;
-// false: there is no `name`.
-using Preset =
-    std::function<absl::StatusOr<bool>(const std::string& name, std::vector<float>& values)>;
-// From files (TensorFiles::Open). Thread-safe. InvalidArgument or NotFound, naming file and tensor,
-// unless they have exactly the model's parameters and running statistics, with their shapes
-// (counts: int64, the rest floating-point). With `strays` names may be missing or unexpected: it
-// gets a line for each.
+// RingModelOptions::preset from files (TensorFiles::Open). Thread-safe. InvalidArgument or
+// NotFound, naming file and tensor, unless they have exactly the model's parameters and running
+// statistics, with their shapes (counts: int64, the rest floating-point). With `strays` names may
+// be missing or unexpected: it gets a line for each.
 absl::StatusOr<Preset> OpenInitFile(const std::string& path, const ModelDescription& model,
                                     std::vector<std::string>* strays = nullptr);
 // The same from files that are open. `path` names them in errors.

@@ -179,7 +179,7 @@ absl::Status TakeFrozenCosts(const Config& config, std::optional<RuleQuestion>& 
   return absl::OkStatus();
 }
 
-absl::StatusOr<PassMemory> MeasureRunPass(const RunInput& input, const PlannedRun& run) {
+absl::StatusOr<PassBytes> MeasureRunPass(const RunInput& input, const PlannedRun& run) {
   LapRunner laps(*input.data, BatchesOf(input));
   const std::vector<double> metrics(kMetricsCount);
   PassMemoryOptions options{.metrics_count = kMetricsCount};
@@ -194,12 +194,6 @@ absl::StatusOr<PassMemory> MeasureRunPass(const RunInput& input, const PlannedRu
     };
   }
   return MeasurePass(run, options);
-}
-
-// What a block takes beyond its bytes: its last page is whole.
-int64_t RoundingOf(int64_t bytes, int64_t huge_page_bytes) {
-  const int64_t page = bytes >= huge_page_bytes ? huge_page_bytes : 4096;
-  return (bytes + page - 1) / page * page - bytes;
 }
 
 // How payload gets to another worker.
@@ -244,9 +238,10 @@ absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunInput& input,
     mine.tier = LayOutTier(plan, WorkerId(w), planned.layouts, input.config.optimizer).bytes;
     // In its modules.
     for (const StagePlan& stage : plan.stages) mine.statistics += stage.buffer_bytes;
-    // What is private is on the heap.
+    // What is private is on the heap, where its last page is whole.
     for (const OwnBlock& own : StateBlocks(plan, WorkerId(w), moments)) {
-      if (own.access == Access::kPrivate) mine.rounding += RoundingOf(own.bytes, huge_page);
+      const int64_t page = own.bytes >= huge_page ? huge_page : 4096;
+      if (own.access == Access::kPrivate) mine.rounding += (page - own.bytes % page) % page;
     }
   }
   return extras;
@@ -255,6 +250,7 @@ absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunInput& input,
 // The budgets of this host: as the configuration says, or as the host's memory is found.
 FitBudgets FindBudgets(const Config& config) {
   FitBudgets budgets;
+  budgets[static_cast<size_t>(MemoryPlace::kHost)] = FindHostMemory("/");
   const auto& given = config.cyclic.memory_budget;
   for (const auto& [place, bytes] :
        {std::pair(MemoryPlace::kHost, given.host), std::pair(MemoryPlace::kDevice, given.device),
@@ -263,36 +259,18 @@ FitBudgets FindBudgets(const Config& config) {
     budgets[static_cast<size_t>(place)] = {
         .bytes = bytes, .source = absl::StrCat("cyclic.memory_budget.", ToString(place))};
   }
-  if (!given.host.has_value()) {
-    budgets[static_cast<size_t>(MemoryPlace::kHost)] = FindHostMemory("/");
-  }
   return budgets;
-}
-
-absl::StatusOr<std::shared_ptr<const Dataset>> OpenData(const Config& config) {
-  const bool tokens = config.model.type == ModelConfig::Type::kGpt;
-  DatasetOptions options;
-  options.type = config.data.type;
-  options.path = config.data.path;
-  options.sequence = config.model.gpt.seq;
-  if (tokens) options.vocabulary = config.model.gpt.vocab;
-  options.random_input = config.data.input;
-  options.random_kind = tokens ? SampleShape::Kind::kTokens : SampleShape::Kind::kImage;
-  options.random_classes = config.data.classes;
-  options.random_samples = config.data.samples;
-  options.seed = config.seed;
-  RZ_ASSIGN_OR_RETURN(std::unique_ptr<Dataset> data, OpenDataset(options));
-  RZ_RETURN_IF_ERROR(CheckModelFitsData(config, data->shape()));
-  return data;
 }
 
 }  // namespace
 
 absl::StatusOr<RunInput> OpenRun(Config config, std::vector<std::string> hosts) {
   RunInput input{.config = std::move(config), .hosts = std::move(hosts)};
-  RZ_ASSIGN_OR_RETURN(input.data, OpenData(input.config));
-  RZ_ASSIGN_OR_RETURN(input.length, MeasureRun(input.config, input.data->train().size(),
-                                               input.data->test().size()));
+  RZ_ASSIGN_OR_RETURN(input.data,
+                      OpenDataset(input.config.data, input.config.model, input.config.seed));
+  RZ_RETURN_IF_ERROR(CheckModelFitsData(input.config, input.data->shape));
+  RZ_ASSIGN_OR_RETURN(input.length,
+                      MeasureRun(input.config, input.data->train.size(), input.data->test.size()));
   if (input.config.curve_ends_with_run) {
     EndCurve(input.length.iterations, input.config.optimizer.curve);
   }
@@ -310,7 +288,7 @@ BatchesOptions BatchesOf(const RunInput& input) {
 
 absl::StatusOr<PlannedRun> PlanRun(const RunInput& input, const PlanFunction& plan_model) {
   const Config& config = input.config;
-  absl::StatusOr<ConfiguredModel> made = MakeConfiguredModel(config.model, input.data->shape());
+  absl::StatusOr<ConfiguredModel> made = MakeConfiguredModel(config.model, input.data->shape);
   if (!made.ok()) return PlanError(config, made.status());
   PlannedRun run{.layers = std::move(made->layers), .model = std::move(made->description)};
   const std::vector<LayerDescription> counted = run.model.layers;
@@ -398,12 +376,9 @@ absl::StatusOr<RunFit> CertifyRun(const RunInput& run_input, const PlannedRun& r
   RZ_RETURN_IF_ERROR(CertifyPlan(run_input, run, fit));
   if (!CheckFit(fit.certificate, fit.budgets).ok()) return fit;
   ReturnFreedMemory();  // what the proof took is free again, and not to be counted
-  RZ_ASSIGN_OR_RETURN(const PassMemory pass, MeasureRunPass(run_input, run));
-  input.pass = {.setup = pass.setup,
-                .activations = pass.activations,
-                .evaluation = pass.evaluation,
-                .with_waiting_gradients = pass.with_waiting_gradients};
+  RZ_ASSIGN_OR_RETURN(input.pass, MeasureRunPass(run_input, run));
   // What the micro-batch took is still there, and is not the process' own.
+  const PassBytes& pass = input.pass;
   const int64_t passed = std::max({pass.setup, pass.with_waiting_gradients, pass.evaluation});
   const ProcessPages mine = PagesOfProcess("self");
   ProcessPages above;
@@ -517,12 +492,9 @@ absl::StatusOr<CostProfile> MeasureCosts(const RunInput& input) {
       .threads = cyclic.threads,
       .metrics_count = kMetricsCount};
   const auto work = [&](WorkerSeat seat) -> absl::StatusOr<std::string> {
-    RZ_ASSIGN_OR_RETURN(const WorkerReport report,
-                        TrainWorker({.input = few,
-                                     .run = seat.run,
-                                     .self = seat.self,
-                                     .transport = std::move(seat.transport),
-                                     .costs_from = Iteration(kLeftOut)}));
+    RZ_ASSIGN_OR_RETURN(
+        const WorkerReport report,
+        TrainWorker({.input = few, .seat = std::move(seat), .costs_from = Iteration(kLeftOut)}));
     return ToBytes(report);
   };
   RZ_ASSIGN_OR_RETURN(const std::vector<std::string> results,
@@ -531,7 +503,6 @@ absl::StatusOr<CostProfile> MeasureCosts(const RunInput& input) {
   std::vector<CostProfile> costs;
   for (const std::string& result : results) {
     RZ_ASSIGN_OR_RETURN(WorkerReport report, FromBytes(result));
-    if (!report.costs.has_value()) return absl::InternalError("a worker has measured nothing");
     costs.push_back(*std::move(report.costs));
   }
   return Combine(costs);

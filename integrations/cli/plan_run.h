@@ -19,7 +19,6 @@
 #include "absl/status/statusor.h"
 #include "integrations/checkpoint/checkpoint.h"
 #include "integrations/cli/command_line.h"
-#include "integrations/cli/provenance.h"
 #include "integrations/data/dataset.h"
 #include "integrations/torch/models/configured_run.h"
 #include "integrations/torch/run_workers.h"

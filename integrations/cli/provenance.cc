@@ -4,7 +4,6 @@
 #include <sys/utsname.h>
 
 #include <algorithm>
-#include <ctime>
 #include <filesystem>
 #include <set>
 #include <system_error>
@@ -15,6 +14,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/files.h"
 #include "base/status.h"
 #include "integrations/torch/measurements.h"
@@ -40,15 +41,6 @@ bool IsKept(const std::string& name) {
   const auto has = [&](const char* word) { return absl::StrContains(upper, word); };
   return std::any_of(std::begin(kKept), std::end(kKept), begins) &&
          std::none_of(std::begin(kSecretWords), std::end(kSecretWords), has);
-}
-
-std::string NowUtc() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  char text[sizeof("2026-11-25T04:45:33Z")];
-  std::strftime(text, sizeof(text), "%FT%TZ", &parts);
-  return text;
 }
 
 // The parts of a provenance that may change a result. Throws OrderedJson::exception if it is none.
@@ -98,11 +90,12 @@ OrderedJson ThisPlace() {
 OrderedJson BeginProvenance(const CommandLine& line, const Config& config,
                             const std::string& launcher) {
   std::error_code unknown;
+  const std::string now = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone());
   OrderedJson provenance = {{"command", line.words},
                             {"init", OrNull(line.init)},
                             {"init_partial", line.init_partial},
                             {"working_folder", std::filesystem::current_path(unknown).string()},
-                            {"started", NowUtc()},
+                            {"started", now},
                             {"launcher", launcher.empty() ? "ringzero" : launcher},
                             {"versions",
                              {{"ringzero", RINGZERO_VERSION},

@@ -92,10 +92,10 @@ absl::Status Resume(const std::shared_ptr<const Checkpoint>& found, bool new_bat
 }  // namespace
 
 std::string DataLines(const Dataset& data) {
-  return absl::StrCat("training samples = ", data.train().size(),
-                      "\ntest samples = ", data.test().size(),
-                      "\nsample = ", absl::StrJoin(data.shape().input, " x "),
-                      "\nclasses = ", data.shape().classes, "\n");
+  return absl::StrCat("training samples = ", data.train.size(),
+                      "\ntest samples = ", data.test.size(),
+                      "\nsample = ", absl::StrJoin(data.shape.input, " x "),
+                      "\nclasses = ", data.shape.classes, "\n");
 }
 
 CheckpointState StateOf(const RunInput& input, const PlannedRun& run) {

@@ -105,7 +105,7 @@ std::string DescribeWorker(const WorkerReport& report) {
 
 double SamplesPerSecond(const SummaryInfo& info, const WorkerReport& first) {
   const double seconds = first.steps.mean(first.steps.all.seconds);
-  return seconds > 0 ? static_cast<double>(info.config.batch.train_batch) / seconds : 0;
+  return seconds > 0 ? static_cast<double>(info.input.config.batch.train_batch) / seconds : 0;
 }
 
 void AddEvaluations(const WorkerReport& first, OrderedJson& json) {
@@ -135,7 +135,7 @@ void AddUse(const SummaryInfo& info, const std::vector<WorkerReport>& reports, O
   json["compute_seconds_per_step"] = {
       {"on_core", by_worker([](const Usage& all) { return all.on_core; })},
       {"off_core", by_worker([](const Usage& all) { return all.off_core(); })}};
-  if (info.config.precision.skip_overflows) {
+  if (info.input.config.precision.skip_overflows) {
     json["skipped_updates"] = first.skipped_updates;
     json["loss_scale"] = first.loss_scale;
   }
@@ -162,20 +162,20 @@ void AddUse(const SummaryInfo& info, const std::vector<WorkerReport>& reports, O
                     {"allocated", with_total(Sum(reports, &WorkerReport::memory))}};
   if (!info.certificate.is_null()) json["memory"]["certificate"] = info.certificate;
   if (!info.disk.is_null()) json["disk"] = info.disk;
-  if (info.config.cyclic.track_activations) json["activations"] = Activations(reports);
+  if (info.input.config.cyclic.track_activations) json["activations"] = Activations(reports);
 }
 
 OrderedJson JsonOf(const SummaryInfo& info, const std::vector<WorkerReport>& reports) {
-  const Config& config = info.config;
+  const Config& config = info.input.config;
   const WorkerReport& first = reports.front();
   const double samples_per_second = SamplesPerSecond(info, first);
   const auto tokens = static_cast<double>(TokensPerSample(config));
   OrderedJson json;
   json["workers"] = config.cyclic.workers;
-  json["rule"] = ToString(info.rule);
-  const bool cyclic = info.rule != Rule::kDp;
-  json["warmup_updates"] = cyclic ? info.length.warmup_updates : 0;
-  json["predict"] = cyclic && info.length.predict;
+  json["rule"] = ToString(*info.input.chosen);
+  const bool cyclic = *info.input.chosen != Rule::kDp;
+  json["warmup_updates"] = cyclic ? info.input.length.warmup_updates : 0;
+  json["predict"] = cyclic && info.input.length.predict;
   json["parameters"] = first.parameters;
   json["iterations"] = info.iterations;
   json["interrupted"] = info.interrupted;
@@ -200,10 +200,8 @@ OrderedJson JsonOf(const SummaryInfo& info, const std::vector<WorkerReport>& rep
 // "1000 iterations in 42 s: loss 2.5 to 0.3; held-out accuracy 91.85 %", and how fast they were.
 std::string WhatWasDone(const SummaryInfo& info, const WorkerReport& first) {
   std::string text;
-  if (info.interrupted) {
-    absl::StrAppendFormat(&text, "interrupted after %d of ", info.iterations);
-  }
-  absl::StrAppendFormat(&text, "%d iterations in %s", info.planned_iterations,
+  if (info.interrupted) absl::StrAppendFormat(&text, "interrupted after %d of ", info.iterations);
+  absl::StrAppendFormat(&text, "%d iterations in %s", info.input.length.iterations,
                         FormatDuration(info.seconds));
   if (first.first_loss.has_value() && first.last_loss.has_value()) {
     absl::StrAppendFormat(&text, ": loss %.4f to %.4f", *first.first_loss, *first.last_loss);
@@ -218,7 +216,7 @@ std::string WhatWasDone(const SummaryInfo& info, const WorkerReport& first) {
   }
   text += "\n";
   if (first.steps.count > 0) {
-    const int64_t tokens = TokensPerSample(info.config);
+    const int64_t tokens = TokensPerSample(info.input.config);
     absl::StrAppendFormat(
         &text, "%.1f %s/s; a step takes %.1f ms (%.1f to %.1f)\n",
         SamplesPerSecond(info, first) * static_cast<double>(tokens > 0 ? tokens : 1),
@@ -228,7 +226,7 @@ std::string WhatWasDone(const SummaryInfo& info, const WorkerReport& first) {
   if (first.skipped_updates > 0) {
     absl::StrAppendFormat(&text, "skipped %d of %d updates: gradients not finite",
                           first.skipped_updates, info.iterations);
-    const bool dynamic = info.config.precision.loss_scale.dynamic;
+    const bool dynamic = info.input.config.precision.loss_scale.dynamic;
     text += dynamic ? absl::StrFormat("; loss scale %g\n", first.loss_scale) : "\n";
   }
   return text;
@@ -343,8 +341,7 @@ std::optional<std::string> NonfiniteWatch::Note(const std::string& what, int don
                                                 absl::string_view from) {
   if (std::isfinite(value)) return std::nullopt;
   const bool first = seen_.empty();
-  auto seen =
-      std::find_if(seen_.begin(), seen_.end(), [&](auto& each) { return each.what == what; });
+  auto seen = std::ranges::find(seen_, what, &Seen::what);
   if (seen == seen_.end()) seen = seen_.insert(seen, {.what = what, .first = done});
   ++seen->times;
   if (!first) return std::nullopt;
@@ -430,9 +427,7 @@ absl::Status RunMetrics::Write(const RingReport& result, double lr) {
     if (const auto mfu = facts_.mfu(seconds)) scalars.push_back({"Ring/Samples/mfu", *mfu});
   }
   scalars.push_back({"Ring/Samples/stale_share", stale_share_});
-  for (Metric& scalar : result.Scalars(facts_.plan.workers)) {
-    scalars.push_back(std::move(scalar));
-  }
+  for (Metric& scalar : result.Scalars(facts_.plan.workers)) scalars.push_back(std::move(scalar));
   if (facts_.plan.skips())
     scalars.push_back({"Train/Samples/loss_scale", result.total(RingTotals::kLossScale)});
   return WriteAll(result.done(), scalars);

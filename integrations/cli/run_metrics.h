@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "integrations/cli/plan_run.h"
 #include "integrations/cli/provenance.h"
 #include "integrations/cli/worker_report.h"
 #include "integrations/sight/metrics.h"
@@ -141,19 +142,16 @@ class RunMetrics {
 std::string MetricsFlights(const std::string& folder);
 
 struct SummaryInfo {
-  const Config& config;
-  int iterations = 0;  // that were done
-  int planned_iterations = 0;
-  Rule rule = Rule::kDp;
-  std::string rule_text;  // why this rule, and what it costs
-  RunLength length;
+  const RunInput& input;     // its rule is chosen
+  int iterations = 0;        // that were done
+  std::string rule_text;     // why this rule, and what it costs
   bool interrupted = false;  // no bytes are told then: bytes are of whole runs
-  const NotWritten& not_written;
+  NotWritten not_written;
   double seconds = 0;       // of the run, start-up included
   OrderedJson certificate;  // bytes by place and category, or null
   OrderedJson disk;         // what was predicted of a run whose states stream, or null
-  OrderedJson provenance;
-  OrderedJson again;  // Comparison::json, or null
+  OrderedJson provenance;   // without places, until the end
+  OrderedJson again;        // Comparison::json, or null
 };
 
 // The JSON that scripts read, and the same for a person. Names of the JSON are relied on (README).

@@ -20,11 +20,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/files.h"
 #include "base/status.h"
 #include "base/system_names.h"
+#include "base/texts.h"
 #include "integrations/cli/command_line.h"
 #include "integrations/cli/parameter_files.h"
 #include "integrations/cli/plan_run.h"
@@ -54,20 +54,16 @@ struct TrainRun {
   const std::optional<JobSeat> seat;  // in a job from outside
   FlightDesk desk;
   ProgressScreen screen;
-  OrderedJson certificate;  // RunFitJson, once it is known
-  OrderedJson disk;         // RunDiskJson, likewise; null: no states stream
-  std::string rule_text;    // DescribeRule, likewise
-  OrderedJson provenance;   // without places, until the end
-  double worker_flops = 0;  // per second, of a worker with cores of its own; 0: not known yet
-  NotWritten not_written;   // so far
-  int interrupted_by = 0;   // the signal that interrupted the workers
+  SummaryInfo told{.input = input};  // as far as it is known
+  double worker_flops = 0;           // per second, of a worker with its own cores; 0: not known yet
+  int interrupted_by = 0;            // the signal that interrupted the workers
 
   const Config& config() const { return input.config; }
   bool speaks() const { return !seat.has_value() || seat->self.value == 0; }
 
   // Says it once, whichever worker meets it first.
   void Miss(const std::string& what, absl::string_view why) {
-    if (!not_written.emplace(what, why).second) return;
+    if (!told.not_written.emplace(what, why).second) return;
     screen.Note(absl::StrCat("warning: ", what, ": ", why, " (this does not end the run)"));
   }
 };
@@ -75,9 +71,8 @@ struct TrainRun {
 std::function<void(WorkerId, const std::string&, const std::string&)> Listener(TrainRun& run) {
   return [&run](WorkerId, const std::string& kind, const std::string& text) {
     if (kind == "not_written") {
-      const std::pair<std::string, std::string> parts =
-          absl::StrSplit(text, absl::MaxSplits(": ", 1));
-      run.Miss(parts.first, parts.second);
+      const auto [what, why] = SplitOnce(text, ": ");
+      run.Miss(std::string(what), why);
     } else {
       kind == "progress" ? run.screen.Progress(text) : run.screen.Note(text);
     }
@@ -113,7 +108,7 @@ void SayPlan(const TrainRun& run, const PlannedRun& planned, const Note& note) {
       planned.model.parameter_count, planned.model.layers.size(), plan.stage_count(), plan.workers,
       run.config().keys.String("cyclic.transport"), ToString(plan.rule), plan.iterations,
       run.config().batch.train_batch));
-  if (!run.rule_text.empty()) note(run.rule_text);
+  if (!run.told.rule_text.empty()) note(run.told.rule_text);
   for (const std::string& warning : planned.planned.warnings) {
     note(absl::StrCat("warning: ", warning));
   }
@@ -129,8 +124,7 @@ OrderedJson RunFitJson(const RunFit& fit) {
       if (line.place == place) of[line.name] = fit.certificate.Bytes(line, host);
     }
     of["peak"] = fit.certificate.HostPeak(host, place);
-    const FitBudget& budget = fit.budgets[static_cast<size_t>(place)];
-    of["budget"] = budget.bytes.has_value() ? OrderedJson(*budget.bytes) : OrderedJson(nullptr);
+    of["budget"] = fit.budgets[static_cast<size_t>(place)].bytes;
   }
   return json;
 }
@@ -147,7 +141,7 @@ absl::StatusOr<PlannedRun> PlanAndCheck(TrainRun& run, const PlanFunction& plan_
                                         const Note& note) {
   RZ_ASSIGN_OR_RETURN(PlannedRun planned, PlanRun(run.input, plan_model));
   run.input.chosen = planned.planned.plan.rule;
-  run.rule_text = DescribeRule(planned.planned, run.input.length);
+  run.told.rule_text = DescribeRule(planned.planned, run.input.length);
   const std::string& dump = run.line.dump_parameters;
   if (!run.line.init.empty()) {
     std::vector<std::string> strays;
@@ -171,7 +165,7 @@ absl::StatusOr<PlannedRun> PlanAndCheck(TrainRun& run, const PlanFunction& plan_
   const Parent parent = run.seat.has_value() ? Parent::kStranger : Parent::kLauncher;
   RZ_ASSIGN_OR_RETURN(const RunFit fit, FitRun(run.input, planned, parent));
   RZ_RETURN_IF_ERROR(Annotate(CheckFit(fit.certificate, fit.budgets), run.config().keys.file()));
-  run.certificate = RunFitJson(fit);
+  run.told.certificate = RunFitJson(fit);
   if (!run.speaks()) return planned;
   const std::string slow = DescribeSlowType(run.config());
   if (!slow.empty()) note(slow);
@@ -179,7 +173,7 @@ absl::StatusOr<PlannedRun> PlanAndCheck(TrainRun& run, const PlanFunction& plan_
   if (planned.planned.plan.any_streams()) {
     RZ_ASSIGN_OR_RETURN(const TierVerdict disk, JudgeRunDisk(run.input, planned));
     note(disk.text.substr(0, disk.text.size() - 1));
-    run.disk = RunDiskJson(disk.verdict);
+    run.told.disk = RunDiskJson(disk.verdict);
   }
   run.worker_flops = MeasureFlops(run.config().precision.compute);
   return planned;
@@ -195,10 +189,10 @@ absl::Status CheckPlanInChild(TrainRun& run) {
     const auto note = [&](const std::string& text) { context.Report("note", text).IgnoreError(); };
     RZ_ASSIGN_OR_RETURN(const PlannedRun planned, PlanAndCheck(run, PlanModel, note));
     return OrderedJson({{"flops", run.worker_flops},
-                        {"certificate", run.certificate},
-                        {"disk", run.disk},
+                        {"certificate", run.told.certificate},
+                        {"disk", run.told.disk},
                         {"rule", ToString(planned.planned.plan.rule)},
-                        {"rule_text", run.rule_text},
+                        {"rule_text", run.told.rule_text},
                         {"streamed", {run.input.streamed.share, run.input.streamed.staging_bytes}},
                         {"proof", planned.planned.proof.Write()}})
         .dump();
@@ -209,9 +203,9 @@ absl::Status CheckPlanInChild(TrainRun& run) {
   RZ_ASSIGN_OR_RETURN(const std::vector<std::string> results, LaunchProcesses(launch, body));
   const OrderedJson found = OrderedJson::parse(results[0]);
   run.worker_flops = found["flops"];
-  run.certificate = found["certificate"];
-  run.disk = found["disk"];
-  run.rule_text = found["rule_text"];
+  run.told.certificate = found["certificate"];
+  run.told.disk = found["disk"];
+  run.told.rule_text = found["rule_text"];
   RZ_ASSIGN_OR_RETURN(run.input.chosen, ParseRule(found["rule"]));
   run.input.streamed = {found["streamed"][0], found["streamed"][1]};
   RZ_ASSIGN_OR_RETURN(run.input.proof, PlanProof::Parse(found["proof"]));
@@ -244,23 +238,17 @@ absl::StatusOr<std::string> Work(TrainRun& run, WorkerSeat seat) {
   const bool processes = WorkersAs(run.config()) == RunWorkersOptions::As::kProcesses;
   const int sharers = processes ? 1 : run.config().cyclic.workers;
   TrainTask task{.input = run.input,
-                 .run = seat.run,
-                 .self = seat.self,
-                 .transport = std::move(seat.transport),
+                 .seat = std::move(seat),
                  .line = run.line,
                  .desk = &run.desk,
                  .launched = run.seat.has_value(),
                  .terminal = run.screen.terminal(),
                  .worker_flops = run.worker_flops,
-                 .pss_mib = [&] { return pss.last_mib() / sharers; },
-                 .say = [&](const std::string& kind,
-                            const std::string& text) { seat.report(kind, text).IgnoreError(); }};
+                 .pss_mib = [&] { return pss.last_mib() / sharers; }};
   RZ_ASSIGN_OR_RETURN(WorkerReport report, TrainWorker(std::move(task)));
   report.pss_peak_mib = pss.peak_mib() / sharers;
   report.place = std::move(place);
-  if (!processes && report.worker != 0) {
-    report.steps.all.cpu = report.steps.all.minor_faults = 0;
-  }
+  if (!processes && report.worker != 0) report.steps.all.cpu = report.steps.all.minor_faults = 0;
   injection.Reach(InjectConfig::Point::kEnd);
   return ToBytes(report);
 }
@@ -285,9 +273,7 @@ absl::StatusOr<std::vector<std::string>> RunAllWorkers(TrainRun& run) {
       .checksums = config.cyclic.checksums};
   const auto& checkpoint = config.cyclic.checkpoint;
   const bool saves_on_signal = checkpoint.on_signal && checkpoint.on_request();
-  if (saves_on_signal) {
-    options.launch.interrupt.patience = checkpoint.grace;
-  }
+  if (saves_on_signal) options.launch.interrupt.patience = checkpoint.grace;
   if (run.speaks()) options.launch.on_report = Listener(run);
   const InjectConfig& inject = config.cyclic.inject;
   options.on_start = [&, saves_on_signal](WorkerId self) {
@@ -420,7 +406,7 @@ void LookBack(TrainRun& run, const absl::Status& status) {
   if (joined.ok()) return;
   if (status.ok() && !absl::IsFailedPrecondition(joined)) {
     run.Miss("trace", joined.message());
-  } else if (!run.not_written.contains("trace")) {
+  } else if (!run.told.not_written.contains("trace")) {
     run.screen.Note(std::string(joined.message()));
   }
 }
@@ -452,42 +438,32 @@ absl::Status TellResults(TrainRun& run, const std::vector<std::string>& results,
   bool interrupted = false;
   for (const std::string& result : results) {
     RZ_ASSIGN_OR_RETURN(WorkerReport report, FromBytes(result));
-    AddPlace(report.place, report.worker, run.provenance);
+    AddPlace(report.place, report.worker, run.told.provenance);
     for (const auto& [what, why] : report.not_written) run.Miss(what, why);
     interrupted = interrupted || report.interrupted;
     reports.push_back(std::move(report));
   }
   const std::string& dump_trouble = reports.front().dump_trouble;
-  if (!dump_trouble.empty()) run.not_written["parameters"] = dump_trouble;
+  if (!dump_trouble.empty()) run.told.not_written["parameters"] = dump_trouble;
   const bool collected = !reports.front().parameters_sha256.empty();
   if (interrupted && !collected && !run.line.dump_parameters.empty()) {
-    run.not_written["parameters"] = "the run was interrupted";
+    run.told.not_written["parameters"] = "the run was interrupted";
   }
   run.screen.Clear();
-  if (!run.config().cyclic.rule) run.provenance["rule"] = ToString(*run.input.chosen);
+  if (!run.config().cyclic.rule) run.told.provenance["rule"] = ToString(*run.input.chosen);
   Comparison comparison;
   if (before.has_value() && !interrupted) {
-    comparison = CompareRuns(*before, run.provenance, reports.front().parameters_sha256);
+    comparison = CompareRuns(*before, run.told.provenance, reports.front().parameters_sha256);
   }
-  const Summary summary = Summarize(
-      {.config = run.config(),
-       .iterations = interrupted ? reports.front().iterations : run.input.length.iterations,
-       .planned_iterations = run.input.length.iterations,
-       .rule = *run.input.chosen,
-       .rule_text = run.rule_text,
-       .length = run.input.length,
-       .interrupted = interrupted,
-       .not_written = run.not_written,
-       .seconds = seconds,
-       .certificate = run.certificate,
-       .disk = run.disk,
-       .provenance = run.provenance,
-       .again = comparison.json},
-      reports);
+  run.told.iterations = interrupted ? reports.front().iterations : run.input.length.iterations;
+  run.told.interrupted = interrupted;
+  run.told.seconds = seconds;
+  run.told.again = comparison.json;
+  const Summary summary = Summarize(run.told, reports);
   if (!run.line.metrics.empty()) {
     const absl::Status kept =
         WriteWholeFile(absl::StrCat(run.line.metrics, "/summary.json"), summary.json);
-    if (!kept.ok() && !run.not_written.contains("metrics")) {
+    if (!kept.ok() && !run.told.not_written.contains("metrics")) {
       run.screen.Note(absl::StrCat("warning: the summary: ", kept.message()));
     }
   }
@@ -502,9 +478,9 @@ absl::Status TellResults(TrainRun& run, const std::vector<std::string>& results,
 
 // Finds the run's provenance, and leaves it in the folder of --metrics.
 void RecordRun(TrainRun& run, const std::string& launcher) {
-  run.provenance = BeginProvenance(run.line, run.config(), launcher);
+  run.told.provenance = BeginProvenance(run.line, run.config(), launcher);
   if (!run.speaks() || run.line.metrics.empty()) return;
-  OrderedJson begun = run.provenance;
+  OrderedJson begun = run.told.provenance;
   AddPlace(ThisPlace(), -1, begun);
   const absl::Status written = WriteRunRecord(run.line.metrics, run.config(), begun);
   if (!written.ok()) run.Miss("provenance", written.message());

@@ -96,7 +96,7 @@ class Worker {
   explicit Worker(TrainTask task)
       : task_(std::move(task)),
         config_(task_.input.config),
-        injection_(config_.cyclic.inject, task_.self),
+        injection_(config_.cyclic.inject, self()),
         laps_(*task_.input.data, BatchesOf(task_.input)),
         facts_(FactsOf(task_)),
         progress_(facts_),
@@ -113,7 +113,7 @@ class Worker {
     absl::Status status = RunAll();
     const bool interrupted = ring_ != nullptr && IsInterrupted(status);
     if (interrupted) status = LeaveEarly();
-    if (!status.ok() && task_.desk != nullptr) task_.desk->WriteFailure(task_.self, status);
+    if (!status.ok() && task_.desk != nullptr) task_.desk->WriteFailure(self(), status);
     if (trace_ != nullptr) {
       trace_->SetOffset(ring_->engine().clock_offset());
       Miss("trace", trace_->Finish());
@@ -126,11 +126,11 @@ class Worker {
   absl::Status RunAll() {
     RZ_RETURN_IF_ERROR(CreateRing());
     // The workers are connected; the first iteration may take long.
-    if (task_.self.value == 0) Say("progress", "training begins");
+    if (self().value == 0) Say("progress", "training begins");
     StartTrace();
-    RZ_ASSIGN_OR_RETURN(const MemoryForecast forecast, ForecastRun(config_, task_.run));
+    RZ_ASSIGN_OR_RETURN(const MemoryForecast forecast, ForecastRun(config_, run()));
     report_.forecast = forecast.host();
-    report_.parameters = task_.run.model.parameter_count;
+    report_.parameters = run().model.parameter_count;
     StartMetrics();
     LapMeter::Options measured{.iterations = plan().iterations,
                                .laps = plan().laps,
@@ -140,15 +140,13 @@ class Worker {
     while (true) {
       RZ_ASSIGN_OR_RETURN(const LapTask lap, ring_->NextLap());
       if (lap.kind == LapTask::Kind::kDone) break;
-      RZ_RETURN_IF_ERROR(Guard([&]() -> absl::Status {
-        return injection_.RunLap([&]() -> absl::Status { return RunLap(lap); });
-      }));
+      RZ_RETURN_IF_ERROR(Guard([&] { return injection_.RunLap([&] { return RunLap(lap); }); }));
       meter_->EndLap(lap, Usage::Now(ring_->engine().stats()));
       if (IsLast(lap)) KeepSchedule("the last iteration is over");
       // By now worker 0 answers.
       if (lap.iteration.value == plan().first_iteration && lap.lap.value == 0)
         ring_->engine().MeasureClock();
-      if (task_.self.value != 0) continue;
+      if (self().value != 0) continue;
       AskForSaves();
       if (const absl::Status said = SayWhatIsNew(); !said.ok()) {
         ring_->engine().Abort(said);
@@ -157,53 +155,54 @@ class Worker {
     }
     injection_.Reach(InjectConfig::Point::kFinish);
     RZ_RETURN_IF_ERROR(ring_->Finish());
-    return task_.self.value == 0 ? SayTheRest() : absl::OkStatus();
+    return self().value == 0 ? SayTheRest() : absl::OkStatus();
   }
 
   // What was done is told, and kept for the report.
   absl::Status LeaveEarly() {
     inbox_.Close();  // the engine's threads may still report
-    if (task_.self.value == 0) RZ_RETURN_IF_ERROR(SayWhatIsNew());
+    if (self().value == 0) RZ_RETURN_IF_ERROR(SayWhatIsNew());
     KeepSchedule("interrupted");
     return absl::OkStatus();
   }
 
-  const Plan& plan() const { return task_.run.planned.plan; }
+  WorkerId self() const { return task_.seat.self; }
+  const PlannedRun& run() const { return task_.seat.run; }
+  const Plan& plan() const { return run().planned.plan; }
 
   // What the run begins with, its checkpoints, and where states are that stream.
   absl::Status OpenFiles(RingModelOptions& options) {
     EngineOptions& engine = options.engine;
     if (!task_.line.init.empty()) {
       std::vector<std::string> strays;  // have been told before
-      RZ_ASSIGN_OR_RETURN(options.preset,
-                          OpenInitFile(task_.line.init, task_.run.model,
-                                       task_.line.init_partial ? &strays : nullptr));
+      RZ_ASSIGN_OR_RETURN(
+          options.preset,
+          OpenInitFile(task_.line.init, run().model, task_.line.init_partial ? &strays : nullptr));
     }
     if (const auto& resumed = task_.input.resumed; resumed != nullptr) {
-      RZ_ASSIGN_OR_RETURN(options.preset,
-                          PresetOf(resumed->path(), resumed->model(), task_.run.model));
-      engine.beginning = BeginningOf(resumed, plan(), task_.run.planned.layouts, config_.optimizer);
+      RZ_ASSIGN_OR_RETURN(options.preset, PresetOf(resumed->path(), resumed->model(), run().model));
+      engine.beginning = BeginningOf(resumed, plan(), run().planned.layouts, config_.optimizer);
     }
     if (plan().checkpoint.any()) {
       RZ_ASSIGN_OR_RETURN(engine.saver, MakeSaver());
     }
-    RZ_ASSIGN_OR_RETURN(OpenedTier tier, OpenTier(config_, task_.run.planned, task_.self));
+    RZ_ASSIGN_OR_RETURN(OpenedTier tier, OpenTier(config_, run().planned, self()));
     tier_file_ = std::move(tier.file);
     engine.tier = std::move(tier.options);
     for (const std::string& note : tier.notes) {
-      if (task_.self.value == 0) Say("note", note);
+      if (self().value == 0) Say("note", note);
     }
     return absl::OkStatus();
   }
 
   absl::Status CreateRing() {
     RingModelOptions options;
-    options.layers = task_.run.layers;
-    options.planned = task_.run.planned;
+    options.layers = run().layers;
+    options.planned = run().planned;
     EngineOptions& engine = options.engine;
     engine.seed = config_.seed;
-    engine.self = task_.self;
-    engine.transport = std::move(task_.transport);
+    engine.self = self();
+    engine.transport = std::move(task_.seat.transport);
     engine.optimizer = config_.optimizer;
     engine.metrics_count = kMetricsCount;
     engine.on_report = inbox_.Listener();
@@ -231,14 +230,14 @@ class Worker {
     if (task_.desk != nullptr) {
       Engine* const running = &ring_->engine();
       seat_ = task_.desk->Add(
-          task_.self, {.take = [running](const std::string& why) { return running->Flight(why); },
-                       .missing = [this](const absl::Status& why) { Miss("flight records", why); },
-                       .interrupt =
-                           [this, running] {
-                             hears_end_ = true;
-                             if (!saves_on_signal()) running->Abort(Interrupted());
-                           }});
-      if (saves_on_signal()) task_.desk->TraceWith(task_.self, [this] { hears_save_ = true; });
+          self(), {.take = [running](const std::string& why) { return running->Flight(why); },
+                   .written = [this](const absl::Status& why) { Miss("flight records", why); },
+                   .interrupt =
+                       [this, running] {
+                         hears_end_ = true;
+                         if (!saves_on_signal()) running->Abort(Interrupted());
+                       }});
+      if (saves_on_signal()) task_.desk->TraceWith(self(), [this] { hears_save_ = true; });
     }
     return absl::OkStatus();
   }
@@ -273,14 +272,14 @@ class Worker {
     CheckpointSaverOptions options{
         .folder = config_.cyclic.checkpoint.folder,
         .keep = config_.cyclic.checkpoint.keep,
-        .run = StateOf(task_.input, task_.run),
-        .layouts = task_.run.planned.layouts,
+        .run = StateOf(task_.input, run()),
+        .layouts = run().planned.layouts,
         .optimizer = config_.optimizer,
         .files = {.wait_timeout = config_.cyclic.wait_timeout / 2},  // before an update's own
         .failed =
             [this](Version v, const absl::Status& why) {
-              const int self = task_.self.value;  // worker 0 speaks of the whole
-              const std::string by = self == 0 ? "" : absl::StrCat(", worker ", self);
+              const int worker = self().value;  // 0 speaks of the whole
+              const std::string by = worker == 0 ? "" : absl::StrCat(", worker ", worker);
               Miss(absl::StrCat("checkpoint of iteration ", v.value, by), why);
             },
         .moment = [this] { injection_.ReachSave(); }};
@@ -302,7 +301,7 @@ class Worker {
 
   void StartTrace() {
     if (task_.line.trace.empty()) return;
-    const FlightRecord head{.worker = task_.self,
+    const FlightRecord head{.worker = self(),
                             .workers = plan().workers,
                             .why = "a trace was asked for",
                             .clock = SteadyClockName()};
@@ -317,7 +316,7 @@ class Worker {
     if (!trace.ok()) return;
     trace_ = *std::move(trace);
     if (count > 0 && task_.desk != nullptr) {
-      task_.desk->TraceWith(task_.self, [this, count] { trace_->OpenWindow(count); });
+      task_.desk->TraceWith(self(), [this, count] { trace_->OpenWindow(count); });
     }
   }
 
@@ -334,14 +333,14 @@ class Worker {
     const double workers = config.cyclic.workers;
     const double here = std::min(UsableCores() / config.cyclic.threads, workers);
     return {.config = config,
-            .plan = task.run.planned.plan,
+            .plan = task.seat.run.planned.plan,
             .terminal = task.terminal,
-            .flops = task.run.sample_flops * static_cast<double>(config.batch.train_batch),
+            .flops = task.seat.run.sample_flops * static_cast<double>(config.batch.train_batch),
             .peak_flops = (task.launched ? workers : here) * task.worker_flops};
   }
 
   void StartMetrics() {
-    if (task_.self.value != 0) return;
+    if (self().value != 0) return;
     auto metrics = RunMetrics::Create(facts_, task_.line.metrics, report_);
     Miss("metrics", metrics.status());
     if (metrics.ok()) metrics_ = *std::move(metrics);
@@ -383,14 +382,14 @@ class Worker {
     const bool last_lap = lap.lap.value + 1 == plan().laps;
     if (last_lap && task_.pss_mib) totals[RingTotals::kPss] = task_.pss_mib();
     if (lap.lap.value > 0) return;
-    if (RingTotals::PaceOf(plan(), lap.iteration) == task_.self) {
+    if (RingTotals::PaceOf(plan(), lap.iteration) == self()) {
       RingTotals::SetPace(meter_->pace(), totals);
     }
     const Engine& engine = ring_->engine();
     const Iteration of(lap.iteration.value - RingTotals::GradientLag(plan()));
     if (of.value >= plan().first_iteration)
       totals[RingTotals::kGradientSquares] = engine.GradientSquares(of);
-    if (task_.self.value == 0) totals[RingTotals::kLossScale] = engine.LossScaleOf(lap.iteration);
+    if (self().value == 0) totals[RingTotals::kLossScale] = engine.LossScaleOf(lap.iteration);
   }
 
   // `quality`, followed by RingTotals' values, which are summed over the ring, too.
@@ -410,16 +409,16 @@ class Worker {
   absl::Status Collect() {
     RZ_ASSIGN_OR_RETURN(
         const std::unique_ptr<ParameterCollector> collector,
-        ParameterCollector::Create(task_.line.dump_parameters, task_.run.planned.layouts));
-    RZ_RETURN_IF_ERROR(ring_->Collect(
-        [&](const NamedValues& values) -> absl::Status { return collector->Add(values); }));
+        ParameterCollector::Create(task_.line.dump_parameters, run().planned.layouts));
+    RZ_RETURN_IF_ERROR(
+        ring_->Collect([&](const NamedValues& values) { return collector->Add(values); }));
     RZ_ASSIGN_OR_RETURN(report_.parameters_sha256, collector->Finish());
     report_.dump_trouble = collector->trouble();
     return absl::OkStatus();
   }
 
   void Say(const std::string& kind, const std::string& line) {
-    if (task_.say) task_.say(kind, line);
+    task_.seat.report(kind, line).IgnoreError();
   }
 
   absl::Status SayWhatIsNew() {
@@ -454,8 +453,7 @@ class Worker {
       RZ_RETURN_IF_ERROR(HearNorm(result.done() - lag, result.total(RingTotals::kGradientSquares)));
     }
     const double waits = Usage::Now(ring_->engine().stats()).waits();
-    const std::optional<std::string> line = progress_.Line(result, report_, waits);
-    if (line.has_value()) Say("progress", *line);
+    if (const auto line = progress_.Line(result, report_, waits)) Say("progress", *line);
     const WorkerId worker = RingTotals::PaceOf(plan(), result.iteration);
     for (const std::string& slow : stragglers_.Note(worker.value, result.when, result.pace())) {
       Say("note", absl::StrCat("warning: ", slow));
@@ -465,7 +463,7 @@ class Worker {
   }
 
   absl::Status HearEvaluation(const RingReport& report) {
-    const bool tokens = task_.input.data->shape().kind == SampleShape::Kind::kTokens;
+    const bool tokens = task_.input.data->shape.kind == SampleShape::Kind::kTokens;
     const EvaluationResult result = EvaluationIn(report, tokens);
     report_.evaluations.push_back(result);
     if (metrics_ != nullptr) Miss("metrics", metrics_->WriteEvaluation(result));
@@ -514,15 +512,13 @@ class Worker {
          ++t) {
       RZ_RETURN_IF_ERROR(HearNorm(t + 1, ring_->engine().GradientSquares(Iteration(t))));
     }
-    const std::optional<std::string> line = nonfinite_.Summary();
-    if (line.has_value()) Say("note", absl::StrCat("warning: ", *line));
+    if (const auto line = nonfinite_.Summary()) Say("note", absl::StrCat("warning: ", *line));
     return absl::OkStatus();
   }
 
   // CPU time of the process beyond that of the counted operations went to messages.
   absl::StatusOr<CostProfile> CostsOf(const WorkerReport& report) const {
-    const int iterations = report.steps.count;
-    if (iterations == 0) return absl::InternalError("no iteration was measured");
+    const int iterations = std::max(report.steps.count, 1);
     CostProfile costs{.micro_batch = static_cast<int>(config_.batch.micro_batch),
                       .threads = config_.cyclic.threads,
                       .workers = plan().workers,
@@ -535,7 +531,7 @@ class Worker {
     const int64_t other = std::max<int64_t>(0, used - costs_->total_nanoseconds()) / iterations;
     const Iteration last(plan().iterations - 1);
     RZ_ASSIGN_OR_RETURN(const Program program,
-                        MakeProgram(plan(), task_.self, {last, Iteration(plan().iterations)}));
+                        MakeProgram(plan(), self(), {last, Iteration(plan().iterations)}));
     const auto messages = std::count_if(program.ops.begin(), program.ops.end(),
                                         [](const Op& op) { return op.kind == OpKind::kSend; });
     // Where torch has threads of its own, what those take cannot be told from messages.
@@ -547,7 +543,7 @@ class Worker {
   absl::StatusOr<WorkerReport> MakeReport(bool interrupted) {
     WorkerReport report = std::move(report_);
     const EngineStats stats = ring_->engine().stats();
-    report.worker = task_.self.value;
+    report.worker = self().value;
     report.interrupted = interrupted;
     {
       const MutexLock lock(not_written_mutex_);
@@ -632,11 +628,11 @@ absl::Status Injection::RunLap(const std::function<absl::Status()>& lap) {
     SayInjected("hang");
     while (true) pause();
   }
-  const double before = ThreadCpuSeconds();
+  const int64_t before = ThreadNanoseconds();
   const absl::Status status = lap();
   if (inject_.action == Action::kSlow) {
-    const double computed = ThreadCpuSeconds() - before;
-    std::this_thread::sleep_for(std::chrono::duration<double>((kSlowness - 1) * computed));
+    const int64_t computed = ThreadNanoseconds() - before;
+    std::this_thread::sleep_for(std::chrono::nanoseconds((kSlowness - 1) * computed));
   }
   return status;
 }

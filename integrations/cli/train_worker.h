@@ -23,9 +23,9 @@ namespace ringzero {
 
 struct TrainTask {
   const RunInput& input;
-  PlannedRun run;
-  WorkerId self{0};
-  std::unique_ptr<Transport> transport;  // null: nothing travels
+  // Reports from worker 0 lines for a person, "progress" (overwritten) or "note". From all workers
+  // "not_written", a line of WorkerReport::not_written ("metrics: FILE: cannot write it: …").
+  WorkerSeat seat;
   CommandLine line;  // --init, --dump-parameters, --metrics and --trace…; the rest is not used
   FlightDesk* desk = nullptr;           // outlives the worker
   std::optional<Iteration> costs_from;  // measures operations from this iteration on
@@ -33,9 +33,6 @@ struct TrainTask {
   bool terminal = false;                // progress is redrawn
   double worker_flops = 0;              // per second, on cores of its own; 0: unknown
   std::function<double()> pss_mib;      // this worker's share of its process' memory; null: 0
-  // Worker 0: lines for a person, "progress" (overwritten) or "note". All workers: "not_written", a
-  // line of WorkerReport::not_written ("metrics: FILE: cannot write it: …"). Thread-safe.
-  std::function<void(const std::string& kind, const std::string& line)> say;
 };
 
 absl::StatusOr<WorkerReport> TrainWorker(TrainTask task);

@@ -107,8 +107,7 @@ std::vector<double> RingTotals::Take(const LapTask& lap, const EngineStats& stat
 using PaceValues = std::array<double, RingTotals::kCount - RingTotals::kPace>;
 
 void RingTotals::SetPace(const Pace& pace, std::span<double> values) {
-  const auto all = std::bit_cast<PaceValues>(pace);
-  std::copy(all.begin(), all.end(), values.begin() + kPace);
+  std::ranges::copy(std::bit_cast<PaceValues>(pace), values.begin() + kPace);
 }
 
 Pace RingReport::pace() const {

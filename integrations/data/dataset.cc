@@ -85,40 +85,10 @@ Split RandomSplit(const SampleShape& shape, uint64_t seed, std::string_view name
           }};
 }
 
-absl::Status CheckPositive(const char* key, int64_t value) {
-  constexpr int64_t kMost = int64_t{1} << 31;
-  if (value >= 1 && value <= kMost) return absl::OkStatus();
-  return InvalidArgument(key, " is ", value, ": wanted 1 to ", kMost);
-}
-
-absl::StatusOr<std::unique_ptr<Dataset>> OpenRandom(const DatasetOptions& options) {
-  RZ_RETURN_IF_ERROR(CheckPositive("data.samples", options.random_samples));
-  SampleShape shape = {.kind = options.random_kind};
-  if (shape.kind == SampleShape::Kind::kTokens) {
-    RZ_RETURN_IF_ERROR(CheckPositive("model.seq", options.sequence));
-    RZ_RETURN_IF_ERROR(CheckPositive("model.vocab", options.vocabulary));
-    shape.input = {options.sequence};
-    shape.classes = options.vocabulary;
-  } else {
-    RZ_RETURN_IF_ERROR(CheckPositive("data.classes", options.random_classes));
-    if (options.random_input.empty()) {
-      return absl::InvalidArgumentError("data.input is empty: wanted the shape of one sample");
-    }
-    for (int64_t extent : options.random_input) {
-      RZ_RETURN_IF_ERROR(CheckPositive("data.input", extent));
-    }
-    shape.input = options.random_input;
-    shape.classes = options.random_classes;
-  }
-  const int64_t samples = options.random_samples;
-  return std::make_unique<Dataset>(shape, RandomSplit(shape, options.seed, "train", samples),
-                                   RandomSplit(shape, options.seed, "test", samples / 10));
-}
-
 struct ImageSet {
   std::string path;  // the file, for messages
   int64_t channels = 1, height = 0, width = 0;
-  int known_classes = 0;         // of the format; 0: as many as the training set has
+  int known_classes = 0;         // of the format; else as many as the training set has
   std::vector<uint8_t> pixels;   // image after image, each {channels, height, width}
   std::vector<uint8_t> classes;  // one per image
 };
@@ -175,8 +145,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> MakeDataset(ImageSet train, ImageSet te
                            " pixels; those of ", train.path, " have ", train.height, "x",
                            train.width);
   }
-  const int found = 1 + *std::ranges::max_element(train.classes);
-  const int classes = train.known_classes > 0 ? train.known_classes : found;
+  const int classes = std::max(train.known_classes, 1 + *std::ranges::max_element(train.classes));
   for (size_t i = 0; i < test.classes.size(); ++i) {
     if (test.classes[i] < classes) continue;
     return InvalidArgument(test.path, ": image ", i, " is of class ", test.classes[i],
@@ -184,8 +153,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> MakeDataset(ImageSet train, ImageSet te
   }
   RZ_ASSIGN_OR_RETURN(PixelTables tables, MakePixelTables(train));
   SampleShape shape = {.input = {train.channels, train.height, train.width}, .classes = classes};
-  return std::make_unique<Dataset>(std::move(shape), ImageSplit(std::move(train), tables),
-                                   ImageSplit(std::move(test), tables));
+  return std::make_unique<Dataset>(Dataset{std::move(shape), ImageSplit(std::move(train), tables),
+                                           ImageSplit(std::move(test), tables)});
 }
 
 // The path folder/name or, if there is no such file, folder/name.gz.
@@ -368,9 +337,7 @@ bool Decompress(std::span<const uint8_t> packed, size_t limit, std::vector<uint8
     if (text.size() + from.length > end) return false;
     previous = {text.size(), from.length};
     if (code < kClear) text.push_back(static_cast<uint8_t>(code));
-    for (size_t i = 0; code > kClear && i < from.length; ++i) {
-      text.push_back(text[from.begin + i]);
-    }
+    for (size_t i = 0; code > kClear && i < from.length; ++i) text.push_back(text[from.begin + i]);
     if (made.length == 1 || free >> kMostBits != 0) continue;
     pieces.push_back(made);
     if (free + 1 >= size_t{1} << width && width < int{kMostBits}) ++width;
@@ -380,28 +347,24 @@ bool Decompress(std::span<const uint8_t> packed, size_t limit, std::vector<uint8
 
 }  // namespace
 
-void Split::Read(std::span<const int64_t> indices, float* float_inputs, int64_t* token_inputs,
-                 int64_t* targets) const {
-  Place to = {float_inputs, token_inputs, targets};
+void Split::Read(std::span<const int64_t> indices, Place to) const {
   for (const int64_t index : indices) {
     RZ_CHECK(index >= 0 && index < size_, absl::StrCat("sample ", index, " of ", size_));
     read_(index, to);
   }
 }
 
-absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DatasetOptions& options) {
-  if (options.type == "random") return OpenRandom(options);
-  const bool idx = options.type == "idx", text = options.type == "text";
-  if (!idx && !text && options.type != "cifar10") {
-    return InvalidArgument("data.type is \"", options.type,
-                           "\": wanted \"idx\", \"cifar10\", \"text\" or \"random\"");
+absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DataConfig& data,
+                                                     const ModelConfig& model, uint64_t seed) {
+  if (data.type == "idx") return OpenIdx(data.path);
+  if (data.type == "cifar10") return OpenCifar10(data.path);
+  if (data.type == "text") return OpenText(data.path, model.gpt.seq);
+  SampleShape shape = {.input = data.input, .classes = data.classes};
+  if (model.type == ModelConfig::Type::kGpt) {
+    shape = {SampleShape::Kind::kTokens, {model.gpt.seq}, model.gpt.vocab};
   }
-  if (options.path.empty()) {
-    return InvalidArgument("data.path is missing: data of type \"", options.type,
-                           "\" are read from ", text ? "a file" : "a folder");
-  }
-  if (text) return OpenText(options.path, options.sequence);
-  return idx ? OpenIdx(options.path) : OpenCifar10(options.path);
+  return std::make_unique<Dataset>(Dataset{shape, RandomSplit(shape, seed, "train", data.samples),
+                                           RandomSplit(shape, seed, "test", data.samples / 10)});
 }
 
 // Fisher and Yates, from the end: for i = size-1 down to 1, exchange order[i] with order[j], where
@@ -492,9 +455,6 @@ absl::StatusOr<std::vector<uint8_t>> DecodeBibleData(std::span<const uint8_t> fi
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> OpenText(const std::string& path, int64_t sequence) {
-  if (sequence < 1) {
-    return InvalidArgument("model.seq is ", sequence, ": text wants 1 or more tokens per sample");
-  }
   RZ_ASSIGN_OR_RETURN(std::vector<uint8_t> bytes, ReadAllBytes(path));
   if (IsBibleData(bytes)) {
     RZ_ASSIGN_OR_RETURN(bytes, DecodeBibleData(bytes, path));
@@ -510,9 +470,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenText(const std::string& path, int64
                            "sample of model.seq = ",
                            sequence, " in each part");
   }
-  return std::make_unique<Dataset>(
-      SampleShape{.kind = SampleShape::Kind::kTokens, .input = {sequence}, .classes = 256},
-      std::move(train), std::move(test));
+  const SampleShape shape = {SampleShape::Kind::kTokens, {sequence}, 256};
+  return std::make_unique<Dataset>(Dataset{shape, std::move(train), std::move(test)});
 }
 
 }  // namespace ringzero

@@ -1,7 +1,7 @@
 // Dataset: samples by number, read into plain memory; knows nothing of torch.
 //
-//   RZ_ASSIGN_OR_RETURN(auto data, OpenDataset({.type = "idx", .path = "…", …}));
-//   data->train().Read(indices, inputs, targets);
+//   RZ_ASSIGN_OR_RETURN(auto data, OpenDataset(config.data, config.model, 7));
+//   data->train.Read(indices, {.float_inputs = inputs, .targets = targets});
 #ifndef RINGZERO_INTEGRATIONS_DATA_DATASET_H_
 #define RINGZERO_INTEGRATIONS_DATA_DATASET_H_
 
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "zero/config/config.h"
 
 namespace ringzero {
 
@@ -29,9 +30,9 @@ class Split {
  public:
   // Where the next sample goes.
   struct Place {
-    float* float_inputs;
-    int64_t* token_inputs;
-    int64_t* targets;
+    float* float_inputs = nullptr;
+    int64_t* token_inputs = nullptr;
+    int64_t* targets = nullptr;
   };
   // `read` writes one sample, and moves each pointer behind what it has written. Several threads
   // may call it at once.
@@ -41,44 +42,25 @@ class Split {
   int64_t size() const { return size_; }  // samples
   // Writes samples one after the other: images to float_inputs, tokens to token_inputs; targets:
   // one class, or one token per position.
-  void Read(std::span<const int64_t> indices, float* float_inputs, int64_t* token_inputs,
-            int64_t* targets) const;
+  void Read(std::span<const int64_t> indices, Place to) const;
 
  private:
   int64_t size_;
   std::function<void(int64_t index, Place& to)> read_;
 };
 
-class Dataset {
- public:
-  Dataset(SampleShape shape, Split train, Split test)
-      : shape_(std::move(shape)), train_(std::move(train)), test_(std::move(test)) {}
-  const SampleShape& shape() const { return shape_; }
-  const Split& train() const { return train_; }
-  const Split& test() const { return test_; }  // held out; may be empty (size 0)
-
- private:
-  SampleShape shape_;
-  Split train_, test_;
+struct Dataset {
+  SampleShape shape;
+  Split train;
+  Split test;  // held out; may be empty (size 0)
 };
 
-struct DatasetOptions {
-  std::string type;                   // "idx", "cifar10", "text", "random"
-  std::string path;                   // a folder (idx, cifar10) or a file (text)
-  int64_t sequence = 0;               // text and random tokens: tokens per sample
-  int64_t vocabulary = 256;           // random tokens
-  std::vector<int64_t> random_input;  // random: the shape of one sample's input
-  SampleShape::Kind random_kind = SampleShape::Kind::kImage;
-  int64_t random_classes = 10;
-  int64_t random_samples = 0;
-  uint64_t seed = 0;  // random only
-};
-
-// One of the formats below, or "random", for tests and for measuring: sample i is a function of
-// (seed, split, i), image inputs are uniform with mean 0 and variance 1, classes and tokens
-// uniform, and the test split has a tenth as many samples. InvalidArgument or NotFound, naming the
-// file or the key ("data.samples", "model.seq") and what was wanted and found.
-absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DatasetOptions& options);
+// Of a configuration that was checked: one of the formats below; or "random", for tests and for
+// measuring: tokens for a GPT, else images. Sample i is a function of (seed, split, i), an image's
+// inputs are uniform with mean 0 and variance 1, classes and tokens uniform, and the test split has
+// a tenth as many samples. The errors of the format.
+absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DataConfig& data,
+                                                     const ModelConfig& model, uint64_t seed);
 
 // Images of 8-bit pixels. A pixel x of channel c becomes (x/255 - mean_c) / deviation_c with the
 // mean and standard deviation of the training set, from integer sums: equal on every machine.
@@ -101,8 +83,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10(const std::string& folder);
 // Text as bytes: a token is a byte, its target the next byte. The file may be plain, gzip, or a
 // data file of the Bible Retrieval System. The last tenth of the bytes is held out. Sample i of a
 // split is the bytes [i·sequence, (i+1)·sequence); bytes that fill no sample are left out.
-// InvalidArgument or NotFound, naming the file, or the key "model.seq" when it is not positive or
-// so large that a split has no sample.
+// InvalidArgument or NotFound, naming the file, and the key "model.seq" when a split has no sample.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenText(const std::string& path, int64_t sequence);
 
 // The Bible Retrieval System's data file: how Debian's package bible-kjv-text keeps the King James

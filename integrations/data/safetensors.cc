@@ -16,12 +16,10 @@
 #include <set>
 #include <string_view>
 #include <system_error>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/string_view.h"
 #include "base/files.h"
 #include "base/status.h"
 #include "base/unique_fd.h"
@@ -40,7 +38,7 @@ constexpr uint64_t kMostHeaderBytes = 100'000'000;  // the format's own limit
 constexpr uint64_t kMostBytes = uint64_t{1} << 62;
 
 struct TypeInfo {
-  const char* name;
+  std::string_view name;
   TensorType type;
   uint64_t bytes;
 };
@@ -54,29 +52,13 @@ constexpr TypeInfo kTypes[] = {
     {"F8_E4M3", TensorType::kOther, 1}, {"F8_E5M2", TensorType::kOther, 1},
     {"BOOL", TensorType::kOther, 1}};
 
-const TypeInfo* FindType(std::string_view name) {
-  for (const TypeInfo& info : kTypes) {
-    if (name == info.name) return &info;
-  }
-  return nullptr;
-}
-
-std::string TypeName(TensorType type) {
-  for (const TypeInfo& info : kTypes) {
-    if (info.type == type && type != TensorType::kOther) return info.name;
-  }
-  return "another type";
-}
-
 std::string ShapeText(const std::vector<int64_t>& shape) {
   return absl::StrCat("{", absl::StrJoin(shape, ", "), "}");
 }
 
-// Bytes of `spec`'s values, or an error: a negative extent, more bytes than 2^62, an unknown type.
-absl::StatusOr<uint64_t> ByteSize(const TensorSpec& spec, std::string_view type_name) {
-  const TypeInfo* type = FindType(type_name);
-  if (type == nullptr) return InvalidArgument("a type that cannot be written");
-  unsigned __int128 bytes = type->bytes;
+// Bytes of `spec`'s values, or an error: a negative extent, more bytes than 2^62.
+absl::StatusOr<uint64_t> ByteSize(const TensorSpec& spec, const TypeInfo& type) {
+  unsigned __int128 bytes = type.bytes;
   for (const int64_t extent : spec.shape) {
     if (extent < 0) return InvalidArgument("its shape has the extent ", extent);
     // A zero later on does not excuse a product that no file can hold.
@@ -138,8 +120,8 @@ absl::StatusOr<Entry> ParseEntry(const std::string& name, const Json& json, uint
     return InvalidArgument("its data_offsets are not two sizes");
   }
   Entry entry = {.spec = {.name = name, .shape = shape}, .type_name = type};
-  const TypeInfo* info = FindType(entry.type_name);
-  if (info == nullptr) return InvalidArgument("unknown dtype '", entry.type_name, "'");
+  const TypeInfo* info = std::ranges::find(kTypes, entry.type_name, &TypeInfo::name);
+  if (info == std::end(kTypes)) return InvalidArgument("unknown dtype '", entry.type_name, "'");
   entry.spec.type = info->type;
   entry.begin = offsets[0].get<uint64_t>();
   entry.end = offsets[1].get<uint64_t>();
@@ -147,7 +129,7 @@ absl::StatusOr<Entry> ParseEntry(const std::string& name, const Json& json, uint
     return InvalidArgument("its values lie at bytes ", entry.begin, " to ", entry.end,
                            ", but the file has ", value_bytes, " bytes of values");
   }
-  RZ_ASSIGN_OR_RETURN(const uint64_t wanted, ByteSize(entry.spec, entry.type_name));
+  RZ_ASSIGN_OR_RETURN(const uint64_t wanted, ByteSize(entry.spec, *info));
   if (entry.end - entry.begin != wanted) {
     return InvalidArgument("its values have ", entry.end - entry.begin, " bytes, but ",
                            entry.type_name, " ", ShapeText(entry.spec.shape), " wants ", wanted);
@@ -207,14 +189,18 @@ absl::StatusOr<std::string> SafetensorsHead(const std::vector<TensorSpec>& tenso
   if (!metadata.empty()) json["__metadata__"] = metadata;
   uint64_t at = 0;
   for (const TensorSpec& spec : tensors) {
-    const std::string type = TypeName(spec.type);
     if (spec.name == "__metadata__") {
       return InvalidArgument("no tensor may be called '__metadata__'");
     }
     if (json.contains(spec.name)) return InvalidArgument("tensor '", spec.name, "' stands twice");
+    if (spec.type == TensorType::kOther) {
+      return InvalidArgument("tensor '", spec.name, "': a type that cannot be written");
+    }
+    const TypeInfo& type = *std::ranges::find(kTypes, spec.type, &TypeInfo::type);
     RZ_ASSIGN_OR_RETURN(const uint64_t bytes,
                         Annotate(ByteSize(spec, type), absl::StrCat("tensor '", spec.name, "'")));
-    json[spec.name] = {{"dtype", type}, {"shape", spec.shape}, {"data_offsets", {at, at + bytes}}};
+    json[spec.name] = {
+        {"dtype", type.name}, {"shape", spec.shape}, {"data_offsets", {at, at + bytes}}};
     at += bytes;
   }
   std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -223,9 +209,6 @@ absl::StatusOr<std::string> SafetensorsHead(const std::vector<TensorSpec>& tenso
   for (int i = 0; i < 8; ++i) length[i] = static_cast<char>(text.size() >> (8 * i));
   return length + text;
 }
-
-SafetensorsReader::SafetensorsReader(std::string path, std::span<const std::byte> file)
-    : path_(std::move(path)), file_(file) {}
 
 SafetensorsReader::~SafetensorsReader() {
   munmap(const_cast<std::byte*>(file_.data()), file_.size());
@@ -288,42 +271,30 @@ absl::Status SafetensorsReader::Parse() {
   std::ranges::sort(entries_, {}, [](const Entry& e) { return std::pair(e.begin, e.end); });
   // Values follow one another without gap or overlap, to the end.
   uint64_t at = 0;
-  for (size_t i = 0; i < entries_.size(); at = entries_[i++].end) {
-    const std::string& name = entries_[i].spec.name;
-    if (entries_[i].begin != at) {
-      return InvalidArgument("tensor '", name, "': its values begin at byte ", entries_[i].begin,
-                             ", but those before it end at ", at);
+  for (const Entry& entry : entries_) {
+    if (entry.begin != at) {
+      return InvalidArgument("tensor '", entry.spec.name, "': its values begin at byte ",
+                             entry.begin, ", but those before it end at ", at);
     }
-    by_name_[name] = i;
+    at = entry.end;
   }
   if (at == values_.size()) return absl::OkStatus();
   return InvalidArgument(values_.size() - at, " bytes follow the last tensor's values");
 }
 
-const SafetensorsReader::Entry* SafetensorsReader::Find(const std::string& name) const {
-  const auto found = by_name_.find(name);
-  return found == by_name_.end() ? nullptr : &entries_[found->second];
+absl::Status SafetensorsReader::Check(const Entry& entry, const std::vector<int64_t>& shape,
+                                      size_t values) const {
+  const TensorSpec& spec = entry.spec;
+  if (spec.shape == shape && NumelOf(shape) == int64_t(values)) return absl::OkStatus();
+  return InvalidArgument(path_, ": tensor '", spec.name, "' has the shape ", ShapeText(spec.shape),
+                         ", wanted ", ShapeText(shape), " (", values, " values)");
 }
 
-absl::StatusOr<const SafetensorsReader::Entry*> SafetensorsReader::FindAs(
-    const std::string& name, const std::vector<int64_t>& shape, size_t values) const {
-  const Entry* entry = Find(name);
-  if (entry == nullptr) {
-    return absl::NotFoundError(absl::StrCat(path_, ": has no tensor '", name, "'"));
-  }
-  if (entry->spec.shape != shape || static_cast<size_t>(NumelOf(shape)) != values) {
-    return InvalidArgument(path_, ": tensor '", name, "' has the shape ",
-                           ShapeText(entry->spec.shape), ", wanted ", ShapeText(shape), " (",
-                           values, " values)");
-  }
-  return entry;
-}
-
-absl::Status SafetensorsReader::Read(const std::string& name, const std::vector<int64_t>& shape,
+absl::Status SafetensorsReader::Read(const Entry& entry, const std::vector<int64_t>& shape,
                                      std::span<float> out) const {
-  RZ_ASSIGN_OR_RETURN(const Entry* entry, FindAs(name, shape, out.size()));
-  const std::byte* from = values_.data() + entry->begin;
-  switch (entry->spec.type) {
+  RZ_RETURN_IF_ERROR(Check(entry, shape, out.size()));
+  const std::byte* from = values_.data() + entry.begin;
+  switch (entry.spec.type) {
     case TensorType::kF32:
       if (!out.empty()) std::memcpy(out.data(), from, out.size_bytes());
       return absl::OkStatus();
@@ -332,17 +303,18 @@ absl::Status SafetensorsReader::Read(const std::string& name, const std::vector<
     case TensorType::kI64:
     case TensorType::kOther: break;
   }
-  return InvalidArgument(path_, ": tensor '", name, "' is ", entry->type_name,
+  return InvalidArgument(path_, ": tensor '", entry.spec.name, "' is ", entry.type_name,
                          ": wanted F32, F16 or BF16");
 }
 
-absl::Status SafetensorsReader::Read(const std::string& name, const std::vector<int64_t>& shape,
+absl::Status SafetensorsReader::Read(const Entry& entry, const std::vector<int64_t>& shape,
                                      std::span<int64_t> out) const {
-  RZ_ASSIGN_OR_RETURN(const Entry* entry, FindAs(name, shape, out.size()));
-  if (entry->spec.type != TensorType::kI64) {
-    return InvalidArgument(path_, ": tensor '", name, "' is ", entry->type_name, ": wanted I64");
+  RZ_RETURN_IF_ERROR(Check(entry, shape, out.size()));
+  if (entry.spec.type != TensorType::kI64) {
+    return InvalidArgument(path_, ": tensor '", entry.spec.name, "' is ", entry.type_name,
+                           ": wanted I64");
   }
-  if (!out.empty()) std::memcpy(out.data(), values_.data() + entry->begin, out.size_bytes());
+  if (!out.empty()) std::memcpy(out.data(), values_.data() + entry.begin, out.size_bytes());
   return absl::OkStatus();
 }
 
@@ -380,7 +352,8 @@ absl::StatusOr<TensorFiles> TensorFiles::Open(const std::string& path) {
     RZ_RETURN_IF_ERROR(Annotate(files.Add(opened[name]), path));
   }
   for (const auto& [tensor, name] : index) {
-    if (opened[name]->Find(tensor) != nullptr) continue;
+    const auto found = files.tensors_.find(tensor);
+    if (found != files.tensors_.end() && found->second.file == opened[name]) continue;
     return InvalidArgument(path, ": tensor '", tensor, "' is not in ", name);
   }
   return files;

@@ -4,8 +4,8 @@
 //       {{.name = "in.weight", .type = TensorType::kF32, .shape = {256, 784}}, …}, {}));
 //   … write the head, and then each tensor's values in the order of the list …
 //
-//   RZ_ASSIGN_OR_RETURN(auto reader, SafetensorsReader::Open("m.safetensors"));
-//   RZ_RETURN_IF_ERROR(reader->Read("in.weight", {256, 784}, values));
+//   RZ_ASSIGN_OR_RETURN(auto files, TensorFiles::Open("m.safetensors"));
+//   RZ_RETURN_IF_ERROR(files.Read("in.weight", {256, 784}, values));
 //
 // Format: eight bytes little-endian, the header's length; the header, JSON: {"name": {"dtype",
 // "shape", "data_offsets": [begin, end]}, …}; the values, row-major, little-endian, without gaps.
@@ -19,6 +19,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -67,31 +68,29 @@ class SafetensorsReader {
   SafetensorsReader& operator=(const SafetensorsReader&) = delete;
 
   const std::vector<Entry>& entries() const { return entries_; }  // in the order of their values
-  const Entry* Find(const std::string& name) const;               // nullptr: there is none
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   // The file in two parts: up to the first value, and all values.
   std::span<const std::byte> head() const { return file_.first(file_.size() - values_.size()); }
   std::span<const std::byte> values() const { return values_; }
 
-  // Fills `out`, NumelOf(shape) values. NotFound: no such tensor. InvalidArgument: another shape,
+  // Fills `out`, NumelOf(shape) values, from an entry of this file. InvalidArgument: another shape,
   // or another type than F32, F16 or BF16 (into float), I64 (into int64_t).
-  absl::Status Read(const std::string& name, const std::vector<int64_t>& shape,
+  absl::Status Read(const Entry& entry, const std::vector<int64_t>& shape,
                     std::span<float> out) const;
-  absl::Status Read(const std::string& name, const std::vector<int64_t>& shape,
+  absl::Status Read(const Entry& entry, const std::vector<int64_t>& shape,
                     std::span<int64_t> out) const;
 
  private:
-  SafetensorsReader(std::string path, std::span<const std::byte> file);
+  SafetensorsReader(std::string path, std::span<const std::byte> file)
+      : path_(std::move(path)), file_(file) {}
   absl::Status Parse();  // errors name the tensor, not the file
-  absl::StatusOr<const Entry*> FindAs(const std::string& name, const std::vector<int64_t>& shape,
-                                      size_t values) const;
+  absl::Status Check(const Entry& entry, const std::vector<int64_t>& shape, size_t values) const;
 
   std::string path_;
   std::span<const std::byte> file_;    // mapped
   std::span<const std::byte> values_;  // its part after the header
   std::map<std::string, std::string> metadata_;
   std::vector<Entry> entries_;
-  std::map<std::string, size_t> by_name_;
 };
 
 // Files whose tensors are looked up together:
@@ -119,13 +118,13 @@ class TensorFiles {
   absl::Status Add(const std::shared_ptr<const SafetensorsReader>& file);
 
   const std::map<std::string, Place>& tensors() const { return tensors_; }  // by name
-  // As SafetensorsReader::Read.
+  // As SafetensorsReader::Read. NotFound: no such tensor.
   template <typename Value>
   absl::Status Read(const std::string& name, const std::vector<int64_t>& shape,
                     std::span<Value> out) const {
     const auto found = tensors_.find(name);
     if (found == tensors_.end()) return Missing(name);
-    return found->second.file->Read(name, shape, out);
+    return found->second.file->Read(*found->second.entry, shape, out);
   }
 
  private:

@@ -16,7 +16,6 @@
 #include <optional>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -47,11 +46,9 @@ void Ring(const UniqueFd& bell) {
 }
 
 // A failed write is no error: the run goes on, or has its own end; who asked looks into the folder.
-void WriteOrWarn(const std::string& folder, const FlightRecord& record,
-                 const std::function<void(const absl::Status&)>& missing = nullptr) {
+void WriteOrWarn(const std::string& folder, const FlightRecord& record) {
   const absl::Status written = WriteFlightFile(folder, record);
   if (written.ok()) return;
-  if (missing) return missing(written);
   std::fprintf(stderr, "warning: %s\n", std::string(written.message()).c_str());
 }
 
@@ -76,14 +73,12 @@ void BlockDeskSignals() {
 }
 
 void RemoveFlights(const std::string& folder, WorkerId first, WorkerId from) {
-  std::error_code missing;
-  std::vector<std::filesystem::path> old;
+  std::error_code missing, gone;
   for (std::filesystem::directory_iterator at(folder, missing), end; at != end;
        at.increment(missing)) {
     const std::optional<int> worker = WorkerOf(at->path().filename().string());
-    if (worker == first.value || worker >= from.value) old.push_back(at->path());
+    if (worker == first.value || worker >= from.value) std::filesystem::remove(at->path(), gone);
   }
-  for (const std::filesystem::path& path : old) std::filesystem::remove(path, missing);
 }
 
 FlightDesk::FlightDesk(std::string folder) : folder_(std::move(folder)) {}
@@ -99,10 +94,7 @@ absl::Status FlightDesk::Start() {
   const sigset_t mask = DeskSignals();
   signals_ = UniqueFd(signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC));
   bell_ = UniqueFd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!signals_ || !bell_) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("flight recorder: no descriptor: ", std::strerror(errno)));
-  }
+  if (!signals_ || !bell_) return SystemError("flight recorder: no descriptor");
   thread_ = NamedThread("rz-flight", [this] { Run(); });
   return absl::OkStatus();
 }
@@ -152,13 +144,13 @@ void FlightDesk::Hear(int signal) {
   const MutexLock lock(mutex_);
   interrupted_ = interrupted_ || signal == kInterruptSignal;
   for (const auto& [worker, each] : workers_) {
-    const auto& [take, missing, interrupt, trace] = each.callbacks;
+    const auto& [take, written, interrupt, trace] = each.callbacks;
     if (signal == kInterruptSignal) {
       if (interrupt) interrupt();
     } else if (signal == kDumpSignal) {
       const std::string why =
           absl::StrCat("signal ", signal, " (", strsignal(signal), ") asked for it");
-      WriteOrWarn(folder_, take(why), missing);
+      written(WriteFlightFile(folder_, take(why)));
     } else if (trace) {
       trace();
     } else {

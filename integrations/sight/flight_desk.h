@@ -46,8 +46,8 @@ class FlightDesk {
   // One worker's callbacks; called on the desk's thread, or on the thread that calls the desk.
   struct Callbacks {
     std::function<FlightRecord(const std::string& why)> take;
-    // Hears why SIGUSR1's record could not be written; null: a warning on stderr says so.
-    std::function<void(const absl::Status& why)> missing = nullptr;
+    // Hears of each record that SIGUSR1 asked for whether it could be written.
+    std::function<void(const absl::Status& status)> written = nullptr;
     // The launching process says by kInterruptSignal that the run is to end. If the signal came
     // before Add, Add calls this.
     std::function<void()> interrupt = nullptr;

@@ -9,6 +9,7 @@
 
 #include <bit>
 #include <chrono>
+#include <concepts>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -48,12 +49,9 @@ void AppendVarint(std::string& to, uint64_t value) {
 }
 
 // A protobuf's field: its number and kind, and its value.
-void AppendField(std::string& to, uint32_t field, double value) {
-  AppendVarint(to, field << 3 | 1);
-  to += BytesOf(value);
-}
-void AppendField(std::string& to, uint32_t field, float value) {
-  AppendVarint(to, field << 3 | 5);
+template <std::floating_point T>
+void AppendField(std::string& to, uint32_t field, T value) {
+  AppendVarint(to, field << 3 | (sizeof(T) == 8 ? 1u : 5u));
   to += BytesOf(value);
 }
 void AppendField(std::string& to, uint32_t field, int64_t value) {

@@ -4,11 +4,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <ctime>
 #include <fstream>
 
 #include "absl/strings/str_format.h"
 #include "base/check.h"
+#include "zero/op_costs.h"
 
 namespace ringzero {
 namespace {
@@ -17,9 +17,6 @@ constexpr double kWindowSeconds = 5;
 constexpr double kSlowSeconds = 20;
 constexpr double kSlowness = 2;
 
-double Seconds(const timespec& time) {
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
 double Seconds(const timeval& time) {
   return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
 }
@@ -68,12 +65,6 @@ std::string ReasonOf(const Pace& pace, double typical, double window_seconds) {
 
 }  // namespace
 
-double ThreadCpuSeconds() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return Seconds(time);
-}
-
 Usage Usage::Now(const EngineStats& stats) {
   thread_local double stolen = 0, stolen_read_at = 0;
   rusage process{}, thread{};
@@ -90,7 +81,7 @@ Usage Usage::Now(const EngineStats& stats) {
           .gradient_sums = stats.wait_gradient_sums_seconds,
           .update = stats.wait_update_seconds,
           .other = stats.wait_other_seconds,
-          .on_core = ThreadCpuSeconds(),
+          .on_core = 1e-9 * static_cast<double>(ThreadNanoseconds()),
           .disk_faults = static_cast<double>(thread.ru_majflt),
           .stolen = stolen,
           .cpu = Seconds(process.ru_utime) + Seconds(process.ru_stime),

@@ -38,9 +38,6 @@ struct Pace {
   }
 };
 
-// The calling thread's time on a processor.
-double ThreadCpuSeconds();
-
 // What a worker has used since some moment. The calling thread is the worker's computing thread.
 struct Usage {
   // Usage so far. `stolen` is read at most once a second: its file is long.

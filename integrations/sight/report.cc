@@ -17,6 +17,7 @@
 #include "integrations/sight/chrome_trace.h"
 #include "sharding/memory/block_table.h"
 #include "sharding/study/render.h"
+#include "zero/config/json_value.h"
 
 namespace ringzero {
 
@@ -28,26 +29,15 @@ using Json = nlohmann::json;
 
 constexpr int kShownIterations = 2;  // of a schedule
 
-// The member `key`, which must be of the kind that `is` tells.
-absl::StatusOr<Json> Member(const Json& json, const char* key, bool (Json::*is)() const noexcept,
-                            const char* kind) {
-  const auto found = json.find(key);
-  if (found != json.end() && ((*found).*is)()) return *found;
-  return InvalidArgument("wanted ", kind, " as \"", key, "\"");
-}
-absl::StatusOr<int64_t> Integer(const Json& json, const char* key) {
-  RZ_ASSIGN_OR_RETURN(const Json found,
-                      Member(json, key, &Json::is_number_integer, "a whole number"));
-  return found.get<int64_t>();
-}
-
 absl::Status ReadLine(absl::string_view text, RunFolder& run) {
   const Json line = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!line.is_object()) return absl::InvalidArgumentError("not a JSON object");
-  RZ_ASSIGN_OR_RETURN(const int64_t iteration, Integer(line, "iteration"));
-  RZ_ASSIGN_OR_RETURN(const Json scalars, Member(line, "scalars", &Json::is_object, "an object"));
+  const Json iteration = line.value("iteration", Json()), scalars = line.value("scalars", Json());
+  if (!iteration.is_number_integer() || !scalars.is_object()) {
+    return InvalidArgument("wanted a whole number as \"iteration\", an object as \"scalars\"");
+  }
   for (const auto& [name, value] : scalars.items()) {
-    if (value.is_number()) run.scalars[name].emplace_back(iteration, value.get<double>());
+    if (value.is_number()) run.scalars[name].emplace_back(iteration, value);
   }
   return absl::OkStatus();
 }
@@ -244,28 +234,20 @@ std::string Draw(const Panel& panel, double y) {
   return svg;
 }
 
-// The grid's own height, from its first line.
-double HeightOf(const std::string& svg) {
-  const size_t at = svg.find(" height=\"");
-  return at == std::string::npos ? 0 : std::stod(svg.substr(at + 9));
-}
-
 }  // namespace
 
 absl::Status ParseRun(const std::string& text, RunFolder& run) {
   run.about = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!run.about.is_object()) return absl::InvalidArgumentError("not a JSON object");
-  RZ_ASSIGN_OR_RETURN(const int64_t version, Integer(run.about, "ringzero_run"));
-  if (version != 1) return InvalidArgument("wanted ringzero_run 1, found ", version);
-  RZ_ASSIGN_OR_RETURN(const Json plan, Member(run.about, "plan", &Json::is_string, "a text"));
-  RZ_ASSIGN_OR_RETURN(run.plan, ParsePlan(plan.get<std::string>()));
-  RZ_RETURN_IF_ERROR(CheckPlan(run.plan));
-  RZ_RETURN_IF_ERROR(Integer(run.about, "parameters").status());
-  const Json forecast = run.about.value("forecast", Json());
-  for (const MemoryCategory& category : MemoryCategories()) {
-    if (forecast.is_object()) RZ_RETURN_IF_ERROR(Integer(forecast, category.name).status());
+  const Json version = run.about.value("ringzero_run", Json());
+  if (version != 1) return InvalidArgument("wanted ringzero_run 1, found ", version.dump());
+  Json sample = {{"plan", ""}, {"parameters", 0}};
+  if (run.about.value("forecast", Json()).is_object()) {
+    for (const MemoryCategory& category : MemoryCategories()) sample["forecast"][category.name] = 0;
   }
-  return absl::OkStatus();
+  RZ_RETURN_IF_ERROR(CheckMembers(sample, run.about));
+  RZ_ASSIGN_OR_RETURN(run.plan, ParsePlan(run.about["plan"].get<std::string>()));
+  return CheckPlan(run.plan);
 }
 
 absl::Status ParseMetrics(const std::string& text, RunFolder& run) {
@@ -330,7 +312,7 @@ absl::StatusOr<std::string> PlanFigure(const Plan& plan, const SimulationOptions
   const Panel activations{.title = "activations of all workers together, in micro-batches",
                           .series = {Activations(simulated, run, window)}};
   std::string body = RenderSvg(plan, std::min(kShownIterations, plan.iterations));
-  double y = HeightOf(body);
+  double y = std::stod(body.substr(body.find(" height=\"") + 9));  // of the grid, by its own word
   for (const Panel& panel : {traffic, activations}) {
     body += Draw(panel, y);
     y += kPanel;

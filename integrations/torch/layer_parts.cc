@@ -180,9 +180,7 @@ uint64_t InitializationKey(uint64_t seed, const std::string& name) {
 }
 
 absl::StatusOr<std::shared_ptr<Layer>> BuildLayer(const LayerFactory& factory, uint64_t seed) {
-  if (!factory.build) {
-    return InvalidArgument("layer \"", factory.name, "\" has no build");
-  }
+  if (!factory.build) return InvalidArgument("layer \"", factory.name, "\" has no build");
   try {
     SeededScope scope(InitializationKey(seed, factory.name));
     std::shared_ptr<Layer> layer = factory.build();

@@ -23,7 +23,6 @@
 #include "integrations/torch/layer_parts.h"
 #include "integrations/torch/torch.h"
 #include "p2p/mapping.h"
-#include "sharding/memory/fit_certificate.h"
 
 // jemalloc's function, if the program has jemalloc: the bytes that it takes for `size`. `flags`:
 // the logarithm of the alignment.
@@ -193,13 +192,13 @@ std::string LibTorchVersion() { return TORCH_VERSION; }
 
 std::string LibTorchInstructions() { return at::get_cpu_capability(); }
 
-absl::StatusOr<PassMemory> MeasurePass(const PlannedRun& run, const PassMemoryOptions& options) {
+absl::StatusOr<PassBytes> MeasurePass(const PlannedRun& run, const PassMemoryOptions& options) {
   using Gradients = PassTimeline::Gradients;
   const auto shared_recorder = std::make_shared<AllocationRecorder>();
   const c10::DebugInfoGuard listening(kListening, shared_recorder);
   AllocationRecorder& recorder = *shared_recorder;
   WaitingGradients waiting(run.planned);
-  PassMemory memory;
+  PassBytes memory;
   RZ_ASSIGN_OR_RETURN(const std::unique_ptr<RingModel> ring,
                       MakeAlone(run, options, recorder, waiting));
   memory.setup = recorder.Take().Peak(Gradients::kDropped);

@@ -3,7 +3,7 @@
 //
 //   PrepareTorch(threads);
 //   const MachineSpeed speed = MeasureSpeed();   // in a blink, for sharding/study/cost_profile.h
-//   RZ_ASSIGN_OR_RETURN(const PassMemory memory, MeasurePass(run, {.train = …, .evaluate = …}));
+//   RZ_ASSIGN_OR_RETURN(const PassBytes memory, MeasurePass(run, {.train = …, .evaluate = …}));
 //   memory.activations;
 //
 // Uses torch on the calling thread.
@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "integrations/torch/ring_model.h"
 #include "integrations/torch/run_workers.h"
+#include "sharding/memory/fit_certificate.h"
 #include "sharding/study/cost_profile.h"
 #include "zero/precision.h"
 
@@ -36,16 +37,6 @@ double SlownessOf(ValueType type);
 std::string LibTorchVersion();       // "2.11.0"
 std::string LibTorchInstructions();  // which of its kernels run on this processor: "AVX2"
 
-// The most memory at once, in bytes as the allocator rounds them.
-struct PassMemory {
-  int64_t setup = 0;        // while the layers are built, one at a time
-  int64_t activations = 0;  // of a training micro-batch: inputs, saved tensors, temporaries
-  int64_t evaluation = 0;   // of an evaluation's
-  // activations, and the gradients of the plan's `pending` stages while they wait for their sums;
-  // the process that measures has really had as much
-  int64_t with_waiting_gradients = 0;
-};
-
 struct PassMemoryOptions {
   // A whole micro-batch, EndMicroBatch included. May throw.
   std::function<absl::Status(RingModel&, const LapTask&)> train;
@@ -56,9 +47,10 @@ struct PassMemoryOptions {
 
 // One worker alone runs a few micro-batches of the plan's stages, and what torch allocates in the
 // last one is counted. The parameters are zeros that take no memory, so any model can be measured
-// if one micro-batch of it fits this machine. The numbers are the same every time. Errors are those
-// of the model.
-absl::StatusOr<PassMemory> MeasurePass(const PlannedRun& run, const PassMemoryOptions& options);
+// if one micro-batch of it fits this machine. The numbers are the same every time, and as the
+// allocator rounds them; this process has really had with_waiting_gradients. Errors are those of
+// the model.
+absl::StatusOr<PassBytes> MeasurePass(const PlannedRun& run, const PassMemoryOptions& options);
 
 // How many bytes of CPU tensors this thread has allocated and not yet freed.
 //

@@ -144,9 +144,7 @@ absl::StatusOr<WorkerSeat> TakeSeat(const RunWorkersOptions& options,
   RZ_ASSIGN_OR_RETURN(Connection made, context.Connect({.transport = options.transport,
                                                         .options = std::move(needs)}));
   seat.transport = Decorate(std::move(made.transport), options);
-  if (self.value == 0) {
-    context.Report("note", absl::StrCat("transport: ", made.why)).IgnoreError();
-  }
+  if (self.value == 0) context.Report("note", absl::StrCat("transport: ", made.why)).IgnoreError();
   return seat;
 }
 

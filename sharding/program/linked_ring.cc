@@ -249,9 +249,7 @@ void LinkedRing::Finish(const Plan& plan) {
 absl::StatusOr<LinkedRing> LinkedRing::Write(const Plan& plan, bool in_pieces) {
   RZ_RETURN_IF_ERROR(CheckPlan(plan));
   LinkedRing ring;
-  for (int w = 0; w < plan.workers; ++w) {
-    RZ_RETURN_IF_ERROR(WriteWorker(plan, w, in_pieces, ring));
-  }
+  for (int w = 0; w < plan.workers; ++w) RZ_RETURN_IF_ERROR(WriteWorker(plan, w, in_pieces, ring));
   RZ_RETURN_IF_ERROR(JoinMessages(plan, ring));
   ring.Finish(plan);
   return ring;

@@ -264,9 +264,7 @@ class ProgramWriter::Impl {
       uses.push_back(Reading(Role::kToken, *token));
     }
     const std::vector<Instruction> sends = TokensAfter(m, operation);
-    for (const Instruction& send : sends) {
-      uses.push_back(Writing(Role::kClock, send.uses[0].block));
-    }
+    for (const Instruction& send : sends) uses.push_back(Writing(Role::kClock, send.uses[0].block));
     Compute(kind, m, j, std::move(uses));
     ops_.insert(ops_.end(), sends.begin(), sends.end());
   }
@@ -530,9 +528,7 @@ class ProgramWriter::Impl {
       Emit({.kind = OpKind::kSave, .copy = part, .stage = j, .iteration = t}, std::move(uses));
     };
     // In the order of their updates: each has a whole iteration until its next.
-    for (size_t i = owned_.size(); i-- > 0;) {
-      save(owned_[i], Copy::kNone, SavedUses(owned_[i], v));
-    }
+    for (size_t i = owned_.size(); i-- > 0;) save(owned_[i], Copy::kNone, SavedUses(owned_[i], v));
     for (const StageId j : stages_) {
       if (self_.value != last_worker() || plan_.stage(j).buffer_bytes == 0) continue;
       save(j, Copy::kCollection, {Reading(Role::kSaved, operands_.Snapshot(j, v))});

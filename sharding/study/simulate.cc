@@ -717,9 +717,7 @@ absl::StatusOr<std::vector<std::vector<Event>>> PredictEvents(const Plan& plan,
     }
   }
   std::vector<std::vector<Event>> events;
-  for (int w = 0; w < plan.workers; ++w) {
-    events.push_back(WorkerEvents(timed, w, messages));
-  }
+  for (int w = 0; w < plan.workers; ++w) events.push_back(WorkerEvents(timed, w, messages));
   return events;
 }
 

@@ -23,21 +23,18 @@ std::string Line(const at::Tensor& tokens) {
 // second.
 TEST(PeersBatches, AreInTheFileThatThePeersAreComparedWith) {
   constexpr uint64_t kSeed = 7;
-  const auto data = OpenDataset({.type = "random",
-                                 .sequence = 6,
-                                 .vocabulary = 300,
-                                 .random_kind = SampleShape::Kind::kTokens,
-                                 .random_samples = 50,
-                                 .seed = kSeed});
+  const auto data =
+      OpenDataset({.type = "random", .samples = 50},
+                  {.type = ModelConfig::Type::kGpt, .gpt = {.vocab = 300, .seq = 6}}, kSeed);
   ASSERT_TRUE(data.ok()) << data.status();
-  const Split& train = (*data)->train();
+  const Split& train = (*data)->train;
   SampleNumbers numbers(
       {.seed = kSeed, .micro_batch = 2, .train_batch = 6, .iterations_per_epoch = 50 / 6},
       train.size());
   std::string text;
   for (const int iteration : {0, 1, 7, 8, 17}) {
     for (const int micro_batch : {0, 1, 2}) {
-      const Batch batch = ReadBatch((*data)->shape(), train, numbers.Train(iteration, micro_batch));
+      const Batch batch = ReadBatch((*data)->shape, train, numbers.Train(iteration, micro_batch));
       absl::StrAppend(&text, iteration, " ", micro_batch, ": ", Line(batch.inputs), " -> ",
                       Line(batch.targets), "\n");
     }

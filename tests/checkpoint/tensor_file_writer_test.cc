@@ -38,16 +38,18 @@ struct TensorFileWriterTest : public ::testing::Test {
     return MakeTracedIo(MakeCheckedIo(std::move(engine), misuses), lines);
   }};
 
-  std::shared_ptr<const SafetensorsReader> Written(const std::vector<TensorSource>& tensors) {
+  TensorFiles Written(const std::vector<TensorSource>& tensors) {
     auto writer = TensorFileWriter::Create(options);
     EXPECT_TRUE(writer.ok()) << writer.status();
     const auto checksum = (*writer)->Write(path, tensors, kGoOn);
     EXPECT_TRUE(checksum.ok()) << checksum.status();
-    auto reader = SafetensorsReader::Open(path);
-    EXPECT_TRUE(reader.ok()) << reader.status();
-    EXPECT_EQ(ChecksumOfHead((*reader)->head()), *checksum);
-    EXPECT_EQ((*reader)->metadata().at("checksum"), ChecksumOfValues((*reader)->values()));
-    return *std::move(reader);
+    const auto files = TensorFiles::Open(path);
+    EXPECT_TRUE(files.ok()) << files.status();
+    const auto& file = files->tensors().begin()->second.file;
+    EXPECT_EQ(ChecksumOfHead(file->head()), *checksum);
+    EXPECT_EQ(file->metadata().at("checksum"), ChecksumOfValues(file->values()));
+    EXPECT_EQ(file->head().size() % 4096, 0u) << "values begin where direct I/O can begin";
+    return *files;
   }
   void TearDown() override { EXPECT_TRUE(misuses.empty()) << misuses.front(); }
 };
@@ -58,11 +60,10 @@ TEST_F(TensorFileWriterTest, EveryLengthAroundThePieces) {
         kHalf / 4, kHalf / 4 + 1, kHalf / 2, 3 * kHalf / 4 + 5}) {
     SCOPED_TRACE(count);
     const std::vector<float> values = Numbers(count);
-    const auto reader = Written({SourceOf("w", values, {count})});
+    const auto files = Written({SourceOf("w", values, {count})});
     std::vector<float> read(values.size());
-    ASSERT_TRUE(reader->Read("w", {count}, std::span(read)).ok());
+    ASSERT_TRUE(files.Read("w", {count}, std::span(read)).ok());
     EXPECT_EQ(read, values);
-    EXPECT_EQ(reader->head().size() % 4096, 0u) << "values begin where direct I/O can begin";
   }
 }
 
@@ -70,9 +71,9 @@ TEST_F(TensorFileWriterTest, RowsOfAnyStrides) {
   // 2 x 3 x 4 x 5, laid out as channels_last: strides of NHWC.
   const std::vector<int64_t> shape = {2, 3, 4, 5}, strides = {60, 1, 15, 3};
   const std::vector<float> values = Numbers(120);
-  const auto reader = Written({SourceOf("w", values, shape, strides)});
+  const auto files = Written({SourceOf("w", values, shape, strides)});
   std::vector<float> rows(120);
-  ASSERT_TRUE(reader->Read("w", shape, std::span(rows)).ok());
+  ASSERT_TRUE(files.Read("w", shape, std::span(rows)).ok());
   size_t at = 0;
   for (int n = 0; n < 2; ++n)
     for (int c = 0; c < 3; ++c)
@@ -89,14 +90,14 @@ TEST_F(TensorFileWriterTest, WideValuesComeFirstSoThatNoneIsCutInTwo) {
   const int64_t step = int64_t{1} << 40;
   const TensorSource count{.spec = {.name = "w.step", .type = TensorType::kI64},
                            .values = reinterpret_cast<const std::byte*>(&step)};
-  const auto reader =
+  const auto files =
       Written({SourceOf("w", odd, {kHalf / 4 - 1}), count, SourceOf("v", odd, {kHalf / 4 - 1})});
   int64_t read = 0;
-  ASSERT_TRUE(reader->Read("w.step", {}, std::span(&read, 1)).ok());
+  ASSERT_TRUE(files.Read("w.step", {}, std::span(&read, 1)).ok());
   EXPECT_EQ(read, step);
   for (const char* name : {"w", "v"}) {
     std::vector<float> values(odd.size());
-    ASSERT_TRUE(reader->Read(name, {kHalf / 4 - 1}, std::span(values)).ok());
+    ASSERT_TRUE(files.Read(name, {kHalf / 4 - 1}, std::span(values)).ok());
     EXPECT_EQ(values, odd) << name;
   }
 }

@@ -270,13 +270,8 @@ TEST(WorkerReport, ReadsBack) {
 }
 
 std::string SummaryText(const Config& config, int iterations, const WorkerReport& report) {
-  const NotWritten not_written;
-  return Summarize({.config = config,
-                    .iterations = iterations,
-                    .planned_iterations = iterations,
-                    .not_written = not_written},
-                   {report})
-      .text;
+  const RunInput input{.config = config, .length = {.iterations = iterations}, .chosen = Rule::kDp};
+  return Summarize({.input = input, .iterations = iterations}, {report}).text;
 }
 
 // A worker that was stopped for three quarters of its steps has not computed in that time.

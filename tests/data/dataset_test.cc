@@ -44,11 +44,11 @@ TEST(Idx, ReadsPlainAndPackedFiles) {
   const SmallIdx small;
   small.Write(folder);
   RZ_ASSIGN(const auto dataset, OpenIdx(folder.path()));
-  EXPECT_EQ(dataset->shape().kind, SampleShape::Kind::kImage);
-  EXPECT_THAT(dataset->shape().input, ElementsAre(1, 2, 3));
-  EXPECT_EQ(dataset->shape().classes, 3);
-  EXPECT_EQ(dataset->train().size(), 5);
-  EXPECT_EQ(dataset->test().size(), 2);
+  EXPECT_EQ(dataset->shape.kind, SampleShape::Kind::kImage);
+  EXPECT_THAT(dataset->shape.input, ElementsAre(1, 2, 3));
+  EXPECT_EQ(dataset->shape.classes, 3);
+  EXPECT_EQ(dataset->train.size(), 5);
+  EXPECT_EQ(dataset->test.size(), 2);
 
   double sum = 0, squares = 0;
   for (uint8_t x : small.train_pixels) {
@@ -59,13 +59,13 @@ TEST(Idx, ReadsPlainAndPackedFiles) {
   const double mean = sum / count, deviation = std::sqrt(squares / count - mean * mean);
   std::vector<float> inputs(12);
   std::vector<int64_t> targets(2);
-  dataset->train().Read(std::vector<int64_t>{3, 1}, inputs.data(), nullptr, targets.data());
+  dataset->train.Read(std::vector<int64_t>{3, 1}, {inputs.data(), nullptr, targets.data()});
   EXPECT_THAT(targets, ElementsAre(1, 1));
   for (int i = 0; i < 6; ++i) {
     EXPECT_NEAR(inputs[i], (small.train_pixels[18 + i] / 255.0 - mean) / deviation, 1e-6);
     EXPECT_NEAR(inputs[6 + i], (small.train_pixels[6 + i] / 255.0 - mean) / deviation, 1e-6);
   }
-  dataset->test().Read(std::vector<int64_t>{0}, inputs.data(), nullptr, targets.data());
+  dataset->test.Read(std::vector<int64_t>{0}, {inputs.data(), nullptr, targets.data()});
   EXPECT_EQ(targets[0], 2);
   EXPECT_NEAR(inputs[0], (1 / 255.0 - mean) / deviation, 1e-6);  // by the training set's numbers
 }
@@ -194,13 +194,13 @@ TEST(Idx, FashionMnist) {
   const std::string folder = "/usr/share/datasets/fashion-mnist";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << "dataset-fashion-mnist is not installed";
   RZ_ASSIGN(const auto dataset, OpenIdx(folder));
-  EXPECT_THAT(dataset->shape().input, ElementsAre(1, 28, 28));
-  EXPECT_EQ(dataset->shape().classes, 10);
-  EXPECT_EQ(dataset->train().size(), 60000);
-  EXPECT_EQ(dataset->test().size(), 10000);
+  EXPECT_THAT(dataset->shape.input, ElementsAre(1, 28, 28));
+  EXPECT_EQ(dataset->shape.classes, 10);
+  EXPECT_EQ(dataset->train.size(), 60000);
+  EXPECT_EQ(dataset->test.size(), 10000);
   std::vector<float> inputs(784);
   std::vector<int64_t> targets(1);
-  dataset->train().Read(std::vector<int64_t>{0}, inputs.data(), nullptr, targets.data());
+  dataset->train.Read(std::vector<int64_t>{0}, {inputs.data(), nullptr, targets.data()});
   EXPECT_EQ(targets[0], 9);                        // the first one is a boot
   EXPECT_NEAR(inputs[0], -0.2860 / 0.3530, 1e-3);  // black; the known mean and deviation
 }
@@ -217,13 +217,13 @@ TEST(Cifar10, ReadsRecords) {
     WriteFile(folder / name, record + record);
   }
   RZ_ASSIGN(auto dataset, OpenCifar10(folder.path()));
-  EXPECT_EQ(dataset->train().size(), 10);
-  EXPECT_EQ(dataset->test().size(), 2);
-  EXPECT_THAT(dataset->shape().input, ElementsAre(3, 32, 32));
-  EXPECT_EQ(dataset->shape().classes, 10);  // of the format, though only five occur
+  EXPECT_EQ(dataset->train.size(), 10);
+  EXPECT_EQ(dataset->test.size(), 2);
+  EXPECT_THAT(dataset->shape.input, ElementsAre(3, 32, 32));
+  EXPECT_EQ(dataset->shape.classes, 10);  // of the format, though only five occur
   std::vector<float> inputs(2 * 3072);
   std::vector<int64_t> targets(2);
-  dataset->train().Read(std::vector<int64_t>{4, 9}, inputs.data(), nullptr, targets.data());
+  dataset->train.Read(std::vector<int64_t>{4, 9}, {inputs.data(), nullptr, targets.data()});
   EXPECT_THAT(targets, ElementsAre(3, 5));
 
   WriteFile(folder / "data_batch_3.bin", Bytes(3072));
@@ -246,16 +246,16 @@ TEST(Text, CutsSamplesWithTheNextByteAsTarget) {
   WriteFile(folder / "packed", Gzip(text));
   for (const char* name : {"plain", "packed"}) {
     RZ_ASSIGN(const auto dataset, OpenText(folder / name, 2));
-    EXPECT_EQ(dataset->shape().kind, SampleShape::Kind::kTokens);
-    EXPECT_THAT(dataset->shape().input, ElementsAre(2));
-    EXPECT_EQ(dataset->shape().classes, 256);
-    EXPECT_EQ(dataset->train().size(), 13);
-    EXPECT_EQ(dataset->test().size(), 1);
+    EXPECT_EQ(dataset->shape.kind, SampleShape::Kind::kTokens);
+    EXPECT_THAT(dataset->shape.input, ElementsAre(2));
+    EXPECT_EQ(dataset->shape.classes, 256);
+    EXPECT_EQ(dataset->train.size(), 13);
+    EXPECT_EQ(dataset->test.size(), 1);
     std::vector<int64_t> inputs(4), targets(4);
-    dataset->train().Read(std::vector<int64_t>{12, 0}, nullptr, inputs.data(), targets.data());
+    dataset->train.Read(std::vector<int64_t>{12, 0}, {nullptr, inputs.data(), targets.data()});
     EXPECT_THAT(inputs, ElementsAre('y', 'z', 'a', 'b'));
     EXPECT_THAT(targets, ElementsAre('z', '0', 'b', 'c'));
-    dataset->test().Read(std::vector<int64_t>{0}, nullptr, inputs.data(), targets.data());
+    dataset->test.Read(std::vector<int64_t>{0}, {nullptr, inputs.data(), targets.data()});
     EXPECT_THAT(targets, ElementsAre('2', '3', 'b', 'c'));
   }
 }
@@ -266,7 +266,6 @@ TEST(Text, ErrorsNameTheFileOrTheKey) {
   EXPECT_THAT(
       OpenText(folder / "short", 2),
       Says(AllOf(HasSubstr(folder / "short"), HasSubstr("20 bytes"), HasSubstr("model.seq"))));
-  EXPECT_THAT(OpenText(folder / "short", 0), Says("model.seq is 0"));
   EXPECT_EQ(OpenText(folder / "none", 2).status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(OpenText(folder.path(), 2), Says("folder"));
   WriteFile(folder / "empty", {});
@@ -322,7 +321,7 @@ TEST(BibleText, KingJames) {
   EXPECT_THAT(words, HasSubstr("\nGe1:1 In the beginning God created the heaven and the earth.\n"));
   EXPECT_TRUE(words.ends_with("The grace of our Lord Jesus Christ be with you all. Amen.\n"));
   RZ_ASSIGN(const auto dataset, OpenText(path, 128));
-  EXPECT_EQ(dataset->train().size(), (4404475 - 440447 - 1) / 128);
+  EXPECT_EQ(dataset->train.size(), (4404475 - 440447 - 1) / 128);
 }
 
 TEST(EpochOrder, IsAPermutationKeyedBySeedAndEpoch) {
@@ -359,48 +358,40 @@ TEST(EpochOrder, EveryPlaceIsAboutEquallyLikely) {
 }
 
 TEST(Random, IsAFunctionOfSeedAndIndex) {
-  const DatasetOptions options = {.type = "random",
-                                  .random_input = {2, 3},
-                                  .random_classes = 4,
-                                  .random_samples = 100,
-                                  .seed = 5};
-  const auto a = OpenDataset(options), b = OpenDataset(options);
-  DatasetOptions other = options;
-  other.seed = 6;
-  const auto c = OpenDataset(other);
+  const DataConfig options = {.type = "random", .samples = 100, .input = {2, 3}, .classes = 4};
+  const auto a = OpenDataset(options, {}, 5), b = OpenDataset(options, {}, 5);
+  const auto c = OpenDataset(options, {}, 6);
   ASSERT_TRUE(a.ok() && b.ok() && c.ok());
-  EXPECT_EQ((*a)->train().size(), 100);
-  EXPECT_EQ((*a)->test().size(), 10);
+  EXPECT_EQ((*a)->train.size(), 100);
+  EXPECT_EQ((*a)->test.size(), 10);
   const auto read = [](const Split& split, std::vector<int64_t> indices) {
     std::vector<float> inputs(6 * indices.size());
     std::vector<int64_t> targets(indices.size());
-    split.Read(indices, inputs.data(), nullptr, targets.data());
+    split.Read(indices, {inputs.data(), nullptr, targets.data()});
     for (int64_t t : targets) inputs.push_back(static_cast<float>(t));
     return inputs;
   };
-  EXPECT_EQ(read((*a)->train(), {7}), read((*b)->train(), {7}));
-  EXPECT_NE(read((*a)->train(), {7}), read((*a)->train(), {8}));
-  EXPECT_NE(read((*a)->train(), {7}), read((*a)->test(), {7}));
-  EXPECT_NE(read((*a)->train(), {7}), read((*c)->train(), {7}));
-  const auto pair = read((*a)->train(), {8, 7});
+  EXPECT_EQ(read((*a)->train, {7}), read((*b)->train, {7}));
+  EXPECT_NE(read((*a)->train, {7}), read((*a)->train, {8}));
+  EXPECT_NE(read((*a)->train, {7}), read((*a)->test, {7}));
+  EXPECT_NE(read((*a)->train, {7}), read((*c)->train, {7}));
+  const auto pair = read((*a)->train, {8, 7});
   EXPECT_EQ(std::vector<float>(pair.begin() + 6, pair.begin() + 12), [&] {
-    auto one = read((*a)->train(), {7});
+    auto one = read((*a)->train, {7});
     one.pop_back();
     return one;
   }());
 }
 
 TEST(Random, HasTheRightMomentsAndRanges) {
-  RZ_ASSIGN(
-      const auto data,
-      OpenDataset(
-          {.type = "random", .random_input = {1000}, .random_classes = 4, .random_samples = 100}));
+  RZ_ASSIGN(const auto data,
+            OpenDataset({.type = "random", .samples = 100, .input = {1000}, .classes = 4}, {}, 0));
   double sum = 0, squares = 0;
   std::vector<int> counts(4);
   for (int64_t i = 0; i < 100; ++i) {
     std::vector<float> inputs(1000);
     int64_t target;
-    data->train().Read(std::vector<int64_t>{i}, inputs.data(), nullptr, &target);
+    data->train.Read(std::vector<int64_t>{i}, {inputs.data(), nullptr, &target});
     for (float x : inputs) sum += x, squares += double{x} * x;
     ++counts.at(target);
   }
@@ -410,27 +401,15 @@ TEST(Random, HasTheRightMomentsAndRanges) {
 }
 
 TEST(Random, TokensAreFollowedByTheirTargets) {
-  RZ_ASSIGN(const auto data, OpenDataset({.type = "random",
-                                          .sequence = 50,
-                                          .vocabulary = 7,
-                                          .random_kind = SampleShape::Kind::kTokens,
-                                          .random_samples = 20}));
-  EXPECT_EQ(data->shape().classes, 7);
+  RZ_ASSIGN(const auto data,
+            OpenDataset({.type = "random", .samples = 20},
+                        {.type = ModelConfig::Type::kGpt, .gpt = {.vocab = 7, .seq = 50}}, 0));
+  EXPECT_EQ(data->shape.classes, 7);
   std::vector<int64_t> inputs(50), targets(50);
-  data->train().Read(std::vector<int64_t>{3}, nullptr, inputs.data(), targets.data());
+  data->train.Read(std::vector<int64_t>{3}, {nullptr, inputs.data(), targets.data()});
   EXPECT_EQ(std::vector<int64_t>(inputs.begin() + 1, inputs.end()),
             std::vector<int64_t>(targets.begin(), targets.end() - 1));
   EXPECT_THAT(inputs, Each(::testing::AllOf(::testing::Ge(0), ::testing::Lt(7))));
-}
-
-TEST(OpenDataset, ErrorsNameTheKey) {
-  EXPECT_THAT(OpenDataset({.type = "parquet"}),
-              Says(AllOf(HasSubstr("data.type is \"parquet\""), HasSubstr("\"idx\""))));
-  EXPECT_THAT(OpenDataset({.type = "idx"}), Says("data.path is missing"));
-  EXPECT_THAT(OpenDataset({.type = "random"}), Says("data.samples is 0"));
-  EXPECT_THAT(OpenDataset({.type = "random", .random_samples = 1}), Says("data.input is empty"));
-  EXPECT_THAT(OpenDataset({.type = "random", .random_input = {3, -1}, .random_samples = 1}),
-              Says("data.input is -1"));
 }
 
 }  // namespace

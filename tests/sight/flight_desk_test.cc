@@ -27,7 +27,8 @@ FlightRecord RecordOf(int worker, const std::string& why) {
 
 // What a worker gives the desk to write.
 FlightDesk::Callbacks TakenOf(int worker) {
-  return {.take = [worker](const std::string& why) { return RecordOf(worker, why); }};
+  return {.take = [worker](const std::string& why) { return RecordOf(worker, why); },
+          .written = [](const absl::Status& status) { EXPECT_EQ(status, absl::OkStatus()); }};
 }
 
 // Polls for what another thread does; the limit is for a broken desk only.

@@ -12,7 +12,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/files.h"
@@ -36,10 +35,6 @@ std::optional<int64_t> OffsetToWorkerZero(const FlightRecord& record) {
   if (record.worker.value == 0) return 0;
   if (!record.offset.has_value()) return std::nullopt;
   return record.offset->offset_ns;
-}
-
-std::string OneLine(absl::string_view text) {
-  return absl::StrReplaceAll(text, {{"\n", " "}, {"\r", " "}});
 }
 
 bool IsTime(int64_t time) { return time >= -kMaxTime && time <= kMaxTime; }

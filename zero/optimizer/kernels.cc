@@ -110,9 +110,7 @@ void StoreWire(const float* values, int64_t count, uint16_t* to) {
     }
   }
 #endif
-  for (; i < count; i += lanes) {
-    hn::StoreU(Narrow<kWire>(hn::Load(d, values + i)), half, to + i);
-  }
+  for (; i < count; i += lanes) hn::StoreU(Narrow<kWire>(hn::Load(d, values + i)), half, to + i);
 }
 
 // Whether `address` is aligned to a whole vector.

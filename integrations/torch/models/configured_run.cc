@@ -72,15 +72,15 @@ Batch ReadBatch(const SampleShape& shape, const Split& split, std::span<const in
   sizes.insert(sizes.end(), shape.input.begin(), shape.input.end());
   Batch batch{.inputs = at::empty(sizes, tokens ? at::kLong : at::kFloat),
               .targets = at::empty(tokens ? sizes : std::vector<int64_t>{count}, at::kLong)};
-  split.Read(numbers, tokens ? nullptr : batch.inputs.data_ptr<float>(),
-             tokens ? batch.inputs.data_ptr<int64_t>() : nullptr,
-             batch.targets.data_ptr<int64_t>());
+  split.Read(numbers, {tokens ? nullptr : batch.inputs.data_ptr<float>(),
+                       tokens ? batch.inputs.data_ptr<int64_t>() : nullptr,
+                       batch.targets.data_ptr<int64_t>()});
   return batch;
 }
 
 std::vector<double> LapRunner::Train(RingModel& ring, const LapTask& lap) {
   const Batch batch =
-      ReadBatch(data_.shape(), data_.train(), numbers_.Train(lap.iteration.value, lap.micro_batch));
+      ReadBatch(data_.shape, data_.train, numbers_.Train(lap.iteration.value, lap.micro_batch));
   const at::Tensor logits = ring.Forward({batch.inputs})[0];
   const at::Tensor loss = Loss(batch, logits);
   loss.backward();
@@ -91,7 +91,7 @@ std::vector<double> LapRunner::Evaluate(RingModel& ring, int micro_batch) {
   std::vector<int64_t> numbers = numbers_.Evaluate(micro_batch);
   const bool counts = !numbers.empty();
   if (!counts) numbers = {0};  // a stand-in, where no samples are left: it weighs nothing
-  const Batch batch = ReadBatch(data_.shape(), data_.test(), numbers);
+  const Batch batch = ReadBatch(data_.shape, data_.test, numbers);
   const at::Tensor logits = ring.Forward({batch.inputs})[0];
   if (!counts) return {0, 0, 0};
   at::NoGradGuard no_grad;

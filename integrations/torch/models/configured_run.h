@@ -1,7 +1,7 @@
 // What a configuration says of a run, made with LibTorch: the model, the samples of a micro-batch,
 // and how a micro-batch is computed.
 //
-//   RZ_ASSIGN_OR_RETURN(ConfiguredModel model, MakeConfiguredModel(config.model, data->shape()));
+//   RZ_ASSIGN_OR_RETURN(ConfiguredModel model, MakeConfiguredModel(config.model, data->shape));
 //   LapRunner runner(*data, {.seed = 1, .micro_batch = 32, .train_batch = 128, …});
 //   std::vector<double> quality = runner.Train(ring, lap);   // then ring.EndMicroBatch({…})
 //
@@ -44,7 +44,7 @@ class LapRunner {
  public:
   // `data` must outlive this.
   LapRunner(const Dataset& data, const BatchesOptions& options)
-      : data_(data), numbers_(options, data.train().size()) {}
+      : data_(data), numbers_(options, data.train.size()) {}
 
   // `lap` must not be a missing micro-batch (LapTask::missing).
   std::vector<double> Train(RingModel& ring, const LapTask& lap);

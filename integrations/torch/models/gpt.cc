@@ -174,9 +174,7 @@ absl::StatusOr<std::vector<LayerFactory>> MakeGpt(const GptOptions& options) {
   }
   add("head", NormCost(elements) + ProductCost(elements * options.vocab),
       [=] { return std::make_shared<GptHead>(options); });
-  if (options.tied) {
-    layers.back().tied = {{.parameter = "weight", .target = "embedding.token"}};
-  }
+  if (options.tied) layers.back().tied = {{.parameter = "weight", .target = "embedding.token"}};
   return layers;
 }
 
