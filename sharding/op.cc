@@ -1,4 +1,4 @@
-// Printing of operations and their operands; parsing of operations and programs.
+// Printing of operations, their operands and programs; parsing of operations.
 #include "sharding/op.h"
 
 #include <algorithm>
@@ -194,23 +194,6 @@ std::string ToString(const Program& program) {
                                   program.range.begin.value, " ", program.range.end.value, "\n");
   for (const Op& op : program.ops) absl::StrAppend(&text, ToString(op), "\n");
   return text;
-}
-
-absl::StatusOr<Program> ParseProgram(const std::string& text) {
-  const std::vector<std::string> lines = absl::StrSplit(text, '\n', absl::SkipEmpty());
-  Program program;
-  const std::vector<std::string> head =
-      lines.empty() ? std::vector<std::string>() : absl::StrSplit(lines[0], ' ');
-  if (head.size() != 6 || head[0] != "program" || head[1] != "worker" || head[3] != "iterations" ||
-      !ParseInt(head[2], &program.worker.value) || !ParseInt(head[4], &program.range.begin.value) ||
-      !ParseInt(head[5], &program.range.end.value)) {
-    return absl::InvalidArgumentError("line 1: wanted \"program worker W iterations BEGIN END\"");
-  }
-  for (size_t i = 1; i < lines.size(); ++i) {
-    RZ_ASSIGN_OR_RETURN(const Op op, Annotate(ParseOp(lines[i]), absl::StrCat("line ", i + 1)));
-    program.ops.emplace_back(op);
-  }
-  return program;
 }
 
 }  // namespace ringzero

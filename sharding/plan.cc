@@ -20,13 +20,18 @@ absl::Status Wrong(const std::string& field, const std::string& wanted, int64_t 
   return InvalidArgument("plan: ", field, " must be ", wanted, ", found ", found);
 }
 
+absl::Status CheckLeast(const std::string& field, int64_t found, int64_t least) {
+  return found >= least ? absl::OkStatus() : Wrong(field, absl::StrCat("at least ", least), found);
+}
+absl::Status CheckRange(const std::string& field, int found, int least, int most) {
+  if (found >= least && found <= most) return absl::OkStatus();
+  return Wrong(field, absl::StrCat(least, " to ", most), found);
+}
+
 absl::Status CheckStage(const Plan& plan, int j) {
   const StagePlan& stage = plan.stages[j];
   const std::string name = absl::StrCat("stage ", j, " (", stage.name, ")");
-  if (stage.owner.value < 0 || stage.owner.value >= plan.workers) {
-    return Wrong(absl::StrCat("owner of ", name), absl::StrCat("0 to ", plan.workers - 1),
-                 stage.owner.value);
-  }
+  RZ_RETURN_IF_ERROR(CheckRange("owner of " + name, stage.owner.value, 0, plan.workers - 1));
   if (stage.parameter_bytes < 0 || stage.sum_bytes < 0 || stage.buffer_bytes < 0 ||
       stage.state_bytes < 0 || stage.master_bytes < 0) {
     return Wrong(absl::StrCat("bytes of ", name), "at least 0", -1);
@@ -35,10 +40,7 @@ absl::Status CheckStage(const Plan& plan, int j) {
     return Wrong(absl::StrCat("master_bytes of ", name, ", which has no parameters,"), "0",
                  stage.master_bytes);
   }
-  if (stage.trained_parameters < 0) {
-    return Wrong(absl::StrCat("trained_parameters of ", name), "at least 0",
-                 stage.trained_parameters);
-  }
+  RZ_RETURN_IF_ERROR(CheckLeast("trained_parameters of " + name, stage.trained_parameters, 0));
   if (stage.forward_cost < 0 || stage.backward_cost < 0) {
     return Wrong(absl::StrCat("costs of ", name), "at least 0", -1);
   }
@@ -53,10 +55,7 @@ absl::Status CheckStage(const Plan& plan, int j) {
   if (stage.streams() && plan.exchange && plan.staging_bytes <= 0)
     return Wrong("staging_bytes of a plan that streams", "at least 1", plan.staging_bytes);
   const int last_use = plan.last_use(StageId(j)).value;
-  if (last_use < j || last_use >= plan.stage_count()) {
-    return Wrong(absl::StrCat("last_use of ", name),
-                 absl::StrCat(j, " to ", plan.stage_count() - 1), last_use);
-  }
+  RZ_RETURN_IF_ERROR(CheckRange("last_use of " + name, last_use, j, plan.stage_count() - 1));
   if (j > 0 && plan.stages[j - 1].has_backward && !stage.has_backward) {
     return Wrong(absl::StrCat("has_backward of ", name, ", which follows a stage with a backward,"),
                  "1", 0);
@@ -65,11 +64,9 @@ absl::Status CheckStage(const Plan& plan, int j) {
 }
 
 absl::Status CheckIterations(const Plan& plan) {
-  if (plan.iterations < 0) return Wrong("iterations", "at least 0", plan.iterations);
-  if (plan.first_iteration < 0 || plan.first_iteration > plan.iterations) {
-    return Wrong("first_iteration", absl::StrCat("0 to ", plan.iterations), plan.first_iteration);
-  }
-  if (plan.warmup_updates < 0) return Wrong("warmup_updates", "at least 0", plan.warmup_updates);
+  RZ_RETURN_IF_ERROR(CheckLeast("iterations", plan.iterations, 0));
+  RZ_RETURN_IF_ERROR(CheckRange("first_iteration", plan.first_iteration, 0, plan.iterations));
+  RZ_RETURN_IF_ERROR(CheckLeast("warmup_updates", plan.warmup_updates, 0));
   if (plan.warmup_updates > 0 && plan.rule == Rule::kDp) {
     return Wrong("warmup_updates with rule dp, which is its own warm-up,", "0",
                  plan.warmup_updates);
@@ -89,19 +86,15 @@ absl::Status CheckVersions(const char* name, const std::vector<int>& versions) {
 absl::Status CheckShown(const Plan& plan) {
   RZ_RETURN_IF_ERROR(CheckVersions("evaluation.versions", plan.evaluation.versions));
   const CollectionPlan& collection = plan.collection;
-  if (collection.every < 0) return Wrong("collection.every", "at least 0", collection.every);
-  if (collection.worker.value < 0 || collection.worker.value >= plan.workers) {
-    return Wrong("collection.worker", absl::StrCat("0 to ", plan.workers - 1),
-                 collection.worker.value);
-  }
+  RZ_RETURN_IF_ERROR(CheckLeast("collection.every", collection.every, 0));
+  const int collector = collection.worker.value;
+  RZ_RETURN_IF_ERROR(CheckRange("collection.worker", collector, 0, plan.workers - 1));
   if (plan.requests && !plan.exchange) {
     return absl::InvalidArgumentError("plan: requests travel with the losses: they need exchange");
   }
-  if (plan.checkpoint.every < 0)
-    return Wrong("checkpoint.every", "at least 0", plan.checkpoint.every);
+  RZ_RETURN_IF_ERROR(CheckLeast("checkpoint.every", plan.checkpoint.every, 0));
   if (plan.checkpoint.any() && !plan.exchange) {
-    return absl::InvalidArgumentError(
-        "plan: a checkpoint is of what updates make: it needs exchange");
+    return InvalidArgument("plan: a checkpoint is of what updates make: it needs exchange");
   }
   RZ_RETURN_IF_ERROR(CheckVersions("checkpoint.versions", plan.checkpoint.versions));
   return CheckVersions("collection.versions", collection.versions);
@@ -241,19 +234,15 @@ absl::StatusOr<Clipping> ParseClipping(const std::string& text) {
 }
 
 absl::Status CheckPlan(const Plan& plan) {
-  if (plan.workers < 1) return Wrong("workers", "at least 1", plan.workers);
-  if (plan.zero_stage < 0 || plan.zero_stage > 3) {
-    return Wrong("zero_stage", "0 to 3", plan.zero_stage);
-  }
-  if (plan.laps < 1) return Wrong("laps", "at least 1", plan.laps);
-  if (plan.stages.empty()) return Wrong("stages", "at least 1", 0);
-  if (plan.slack < 0) return Wrong("slack", "at least 0", plan.slack);
-  if (plan.pending < 1) return Wrong("pending", "at least 1", plan.pending);
-  if (plan.window < 0) return Wrong("window", "at least 0", plan.window);
+  RZ_RETURN_IF_ERROR(CheckLeast("workers", plan.workers, 1));
+  RZ_RETURN_IF_ERROR(CheckRange("zero_stage", plan.zero_stage, 0, 3));
+  RZ_RETURN_IF_ERROR(CheckLeast("laps", plan.laps, 1));
+  RZ_RETURN_IF_ERROR(CheckLeast("stages", plan.stage_count(), 1));
+  RZ_RETURN_IF_ERROR(CheckLeast("slack", plan.slack, 0));
+  RZ_RETURN_IF_ERROR(CheckLeast("pending", plan.pending, 1));
+  RZ_RETURN_IF_ERROR(CheckLeast("window", plan.window, 0));
   RZ_RETURN_IF_ERROR(CheckIterations(plan));
-  if (plan.retain < 0 || plan.retain > plan.stage_count()) {
-    return Wrong("retain", absl::StrCat("0 to ", plan.stage_count()), plan.retain);
-  }
+  RZ_RETURN_IF_ERROR(CheckRange("retain", plan.retain, 0, plan.stage_count()));
   if (plan.stagger && plan.rule == Rule::kDp) {
     return absl::InvalidArgumentError(
         "plan: stagger spaces the workers of cdp_v1 and cdp_v2; with dp it would only make them "
@@ -269,12 +258,8 @@ absl::Status CheckPlan(const Plan& plan) {
   if (!hosts.empty() && (placed != plan.workers || *std::ranges::min_element(hosts) < 1)) {
     return Wrong("hosts", absl::StrCat("each at least 1, and together ", plan.workers), placed);
   }
-  if (plan.samples.per_epoch < 0) {
-    return Wrong("samples.per_epoch", "at least 0", plan.samples.per_epoch);
-  }
-  if (plan.samples.micro_batch < 1) {
-    return Wrong("samples.micro_batch", "at least 1", plan.samples.micro_batch);
-  }
+  RZ_RETURN_IF_ERROR(CheckLeast("samples.per_epoch", plan.samples.per_epoch, 0));
+  RZ_RETURN_IF_ERROR(CheckLeast("samples.micro_batch", plan.samples.micro_batch, 1));
   if (plan.strict && plan.rule != Rule::kCdpV2) {
     return absl::InvalidArgumentError("plan: strict is a form of cdp_v2, no other rule has it");
   }
@@ -294,8 +279,7 @@ absl::Status CheckPlan(const Plan& plan) {
     RZ_RETURN_IF_ERROR(CheckStage(plan, j));
     cost += plan.stages[j].computed_cost();
   }
-  if (cost < 1) return Wrong("the cost of all stages together", "at least 1", cost);
-  return absl::OkStatus();
+  return CheckLeast("the cost of all stages together", cost, 1);
 }
 
 std::string PlanToString(const Plan& plan) {

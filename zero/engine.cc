@@ -276,7 +276,7 @@ absl::Status Engine::Impl::Start() {
   }
   sums_.Initialize();
   RZ_RETURN_IF_ERROR(statistics_.Initialize());
-  RZ_ASSIGN_OR_RETURN(ProgramWriter program,
+  RZ_ASSIGN_OR_RETURN(std::unique_ptr<ProgramWriter> program,
                       ProgramWriter::Create(plan_, options_.self, WholeRun(plan_).begin));
   const Lock lock = executor_.Hold();
   if (options_.transport != nullptr) {

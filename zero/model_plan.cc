@@ -178,16 +178,11 @@ absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const Plan
   std::vector<LayerInfo> infos;
   for (const LayerDescription& layer : model.layers) infos.push_back(InfoOf(layer, request));
   PartitionOptions options{
-      .balance = request.balance == PlanRequest::Balance::kCost ? Balance::kCost : Balance::kBytes,
-      .stages = request.stages};
+      .balance = request.balance, .stages = request.stages, .first_layers = request.boundaries};
   if (options.stages == 0) options.stages = DefaultStageCount(infos, request.workers);
-  if (!request.boundaries.empty()) {
-    options.balance = Balance::kGiven;
-    options.first_layers = request.boundaries;
-    if (request.stages != 0 && request.stages != static_cast<int>(request.boundaries.size())) {
-      return InvalidArgument(request.stages, " stages, but ", request.boundaries.size(),
-                             " boundaries");
-    }
+  const auto given = std::ssize(request.boundaries);
+  if (given > 0 && request.stages != 0 && request.stages != given) {
+    return InvalidArgument(request.stages, " stages, but ", given, " boundaries");
   }
   PlannedModel planned{.precision = request.precision};
   planned.plan = WithoutStages(request);

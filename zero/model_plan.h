@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "sharding/check/verify.h"
 #include "sharding/plan.h"
+#include "sharding/rules/partition.h"
 #include "zero/layout.h"
 #include "zero/optimizer/optimizer.h"
 #include "zero/rule_choice.h"
@@ -52,7 +53,7 @@ struct PlanRequest {
   Clipping clipping = Clipping::kOff;
   int stages = 0;               // 0: k·N with the largest k <= 4 that the layers allow
   std::vector<int> boundaries;  // first layer of each stage, when given by hand (stages must agree)
-  enum class Balance { kCost, kBytes } balance = Balance::kCost;
+  Balance balance = Balance::kCost;
   int micro_batch = 1;  // samples; costs are per micro-batch
   // Samples of an epoch, if its last, incomplete batch is trained on (sharding/rules/schedule.h);
   // 0: every micro-batch is full.

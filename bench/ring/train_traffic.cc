@@ -86,7 +86,7 @@ class TrainTraffic final : public Traffic {
 
   std::mutex actor_mutex_;  // guards what follows: the caller begins, callbacks go on
   std::unique_ptr<ProgramState> state_;
-  std::optional<ProgramWriter> program_;
+  std::unique_ptr<ProgramWriter> program_;
   bool checking_ = false;
   uint64_t repetition_ = 0;
   int64_t wrong_ = 0;
@@ -150,8 +150,7 @@ absl::Status TrainTraffic::Run(int iterations) {
     plan_.iterations = iterations;
     state_ = std::make_unique<ProgramState>(plan_, self_);
     stamps_.clear();
-    RZ_ASSIGN_OR_RETURN(ProgramWriter program, ProgramWriter::Create(plan_, self_, Iteration(0)));
-    program_ = std::move(program);
+    RZ_ASSIGN_OR_RETURN(program_, ProgramWriter::Create(plan_, self_, Iteration(0)));
     done_ = false;
     RZ_RETURN_IF_ERROR(Append(kAhead));
   }
@@ -331,10 +330,10 @@ absl::StatusOr<Plan> ReadTrafficPlan(const std::string& file) {
 absl::StatusOr<size_t> BytesPerIteration(const Plan& plan) {
   Plan longer = plan;
   longer.iterations = 5;
-  RZ_ASSIGN_OR_RETURN(const std::vector<Program> programs,
-                      MakePrograms(longer, {Iteration(2), Iteration(3)}));
   size_t bytes = 0;
-  for (const Program& program : programs) {
+  for (int w = 0; w < plan.workers; ++w) {
+    RZ_ASSIGN_OR_RETURN(const Program program,
+                        MakeProgram(longer, WorkerId(w), {Iteration(2), Iteration(3)}));
     for (const Op& op : program.ops) {
       if (op.kind != OpKind::kSend) continue;
       bytes += static_cast<size_t>(MessageBytes(plan, op, kTrainMetrics));

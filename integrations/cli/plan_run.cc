@@ -430,9 +430,6 @@ namespace {
 constexpr int kLeftOut = 4;
 constexpr int kMeasured = 6;
 
-constexpr int64_t StageTicks::*kParts[] = {&StageTicks::forward, &StageTicks::backward,
-                                           &StageTicks::add, &StageTicks::update};
-
 // The configuration with fewer workers, and without what else may happen in a run.
 Config ConfigOfProfile(Config config) {
   CyclicConfig& cyclic = config.cyclic;
@@ -460,7 +457,7 @@ CostProfile Combine(const std::vector<CostProfile>& workers) {
     profile.message_nanoseconds += worker.message_nanoseconds / count;
   }
   for (size_t i = 0; i < profile.layers.size(); ++i) {
-    for (int64_t StageTicks::*const part : kParts) {
+    for (const auto part : kStageParts) {
       int64_t sum = 0;
       for (const CostProfile& worker : workers) sum += worker.layers[i].nanoseconds.*part;
       const bool of_owner = part == &StageTicks::update;  // one worker's; other workers have 0

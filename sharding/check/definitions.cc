@@ -18,10 +18,6 @@ std::string MicroBatches(int64_t first, int64_t end) {
   return absl::StrCat("micro-batches ", first, " to ", end - 1);
 }
 
-int64_t CostOfLap(const StagePlan& stage) {
-  return stage.forward_cost + (stage.has_backward ? stage.backward_cost : 0);
-}
-
 bool Contains(const std::vector<int>& versions, int version) {
   return std::ranges::find(versions, version) != versions.end();
 }
@@ -175,8 +171,8 @@ RequiredLabels::RequiredLabels(const Plan& plan) : plan_(plan) {
   std::vector<Wide> before;  // by stage
   for (const StagePlan& stage : plan.stages) {
     before.push_back(passed);
-    passed += plan.strict ? stage.forward_cost : CostOfLap(stage);
-    lap += CostOfLap(stage);
+    passed += plan.strict ? stage.forward_cost : stage.computed_cost();
+    lap += stage.computed_cost();
   }
   // In units of 1 / (N·S) of a lap; slack beyond one worker's turn gives nothing more.
   const Wide slack = std::min(lap * workers * plan.slack, lap * stages);

@@ -25,6 +25,7 @@ struct MicroBatchPlace {
   int worker;
   int iteration;
   int lap;
+  bool operator==(const MicroBatchPlace&) const = default;
 };
 MicroBatchPlace PlaceOf(const Plan& plan, int64_t micro_batch);
 int64_t NumberOf(const Plan& plan, const MicroBatchPlace& place);

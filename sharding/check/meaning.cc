@@ -190,13 +190,8 @@ class SymbolicRun {
   Symbol Snapshot(int j, int version) const {
     return {Of::kStatistics, j, 0, version * per_iteration()};
   }
-  int64_t MicroBatchOf(const Op& op, int w) const {
-    return NumberOf(plan_, {w, op.iteration.value, op.lap.value});
-  }
   // Within its iteration or evaluation.
-  int64_t PlaceInFold(const Op& op, int w) const {
-    return int64_t{op.lap.value} * plan_.workers + w;
-  }
+  int64_t PlaceInFold() const { return int64_t{place_.lap} * plan_.workers + worker_; }
 
   absl::Status Wrong(const std::string& what) const {
     return FailedPrecondition(ring_.Describe(at_), ": ", what);
@@ -266,34 +261,36 @@ class SymbolicRun {
     at_ = i;
     worker_ = ring_.worker_of(i);
     op_ = &ring_.ops[i];
+    j_ = op_->stage.value;
+    t_ = op_->iteration.value;
+    place_ = {worker_, t_, op_->lap.value};
+    m_ = NumberOf(plan_, place_);
     switch (op_->kind) {
       case OpKind::kForward: return Forward();
       case OpKind::kBackward: return Backward();
       case OpKind::kEvaluate: return Evaluate();
       case OpKind::kEnd:
-        return PutIf(
-            plan_.exchange, Role::kLosses,
-            {Of::kLosses, -1, op_->iteration.value, PlaceInFold(*op_, worker_), op_->copy});
+        return PutIf(plan_.exchange, Role::kLosses,
+                     {Of::kLosses, -1, t_, PlaceInFold(), op_->copy});
       case OpKind::kCollect: return Collect();
       case OpKind::kReceive: return Receive();
       case OpKind::kSend: return Send();
       case OpKind::kAdd: return Add();
       case OpKind::kUpdate: return Update();
       case OpKind::kApply: return Apply();
-      case OpKind::kSnapshot: return TakeSnapshot();
+      case OpKind::kSnapshot: return Move(Role::kStatistics, Role::kSnapshot, Snapshot(j_, t_));
       case OpKind::kFold: return Fold();
       case OpKind::kReport:
         if (worker_ == 0) ++reports_;
-        return ExpectRead(Role::kFold,
-                          {Of::kFold, -1, op_->iteration.value, FoldSize(op_->copy), op_->copy});
+        return ExpectRead(Role::kFold, {Of::kFold, -1, t_, FoldSize(), op_->copy});
       case OpKind::kKeep: return Keep();
       case OpKind::kRelease: return Release();
       case OpKind::kSquares: return Squares();
       case OpKind::kNorm: return Norm();
       case OpKind::kSave: return Save();
       case OpKind::kCommit: return Commit();
-      case OpKind::kFetch: return Move(Role::kTier, Role::kStaged, op_->iteration.value);
-      case OpKind::kStore: return Move(Role::kStaged, Role::kTier, op_->iteration.value + 1);
+      case OpKind::kFetch: return Move(Role::kTier, Role::kStaged, {Of::kState, j_, t_});
+      case OpKind::kStore: return Move(Role::kStaged, Role::kTier, {Of::kState, j_, t_ + 1});
     }
     return absl::OkStatus();
   }
@@ -301,8 +298,8 @@ class SymbolicRun {
   // Reads its stage's parameters and those of tied stages. What came for it bears its name.
   template <typename SymbolOf>
   absl::Status ReadParameters(Copy copy, SymbolOf symbol_of) {
-    std::vector<int> stages = {op_->stage.value};
-    for (int i = 0; i < op_->stage.value; ++i) {
+    std::vector<int> stages = {j_};
+    for (int i = 0; i < j_; ++i) {
       if (plan_.stages[i].last_use == op_->stage) stages.push_back(i);
     }
     size_t at = 0;
@@ -334,40 +331,35 @@ class SymbolicRun {
   }
 
   absl::Status ReadLabelled(Copy copy) {
-    const MicroBatchPlace place{worker_, op_->iteration.value, op_->lap.value};
-    return ReadParameters(copy, [&](int j) { return Labelled(j, Version(labels_.Of(place, j))); });
+    return ReadParameters(copy, [&](int j) { return Labelled(j, Version(labels_.Of(place_, j))); });
   }
 
   absl::Status Forward() {
-    const int j = op_->stage.value, t = op_->iteration.value;
-    const int64_t m = MicroBatchOf(*op_, worker_);
     RZ_RETURN_IF_ERROR(ReadLabelled(Copy::kForward));
-    const int norm = t - (IsOfDp(plan_, t) ? 1 : 2);
+    const int norm = t_ - (IsOfDp(plan_, t_) ? 1 : 2);
     const bool scales =
-        plan_.skip_overflows && plan_.exchange && j == 0 && op_->lap.value == 0 && norm >= 0;
+        plan_.skip_overflows && plan_.exchange && j_ == 0 && place_.lap == 0 && norm >= 0;
     RZ_RETURN_IF_ERROR(ExpectReadIf(scales, Role::kNorm, {Of::kNorm, -1, norm}));
-    RZ_RETURN_IF_ERROR(PassTokens(Of::kForwardDone, m));
-    const bool counts = plan_.exchange && plan_.stages[j].buffer_bytes > 0;
-    return PutIf(counts, Role::kBatchStatistics, {Of::kBatch, j, m});
+    RZ_RETURN_IF_ERROR(PassTokens(Of::kForwardDone));
+    const bool counts = plan_.exchange && plan_.stages[j_].buffer_bytes > 0;
+    return PutIf(counts, Role::kBatchStatistics, {Of::kBatch, j_, m_});
   }
 
   absl::Status Backward() {
-    const int j = op_->stage.value;
-    const int64_t m = MicroBatchOf(*op_, worker_);
     RZ_RETURN_IF_ERROR(ReadLabelled(Copy::kBackward));
-    RZ_RETURN_IF_ERROR(PassTokens(Of::kBackwardDone, m));
-    return PutIf(plan_.exchange && Trains(j), Role::kGradient, {Of::kGradient, j, m});
+    RZ_RETURN_IF_ERROR(PassTokens(Of::kBackwardDone));
+    return PutIf(plan_.exchange && Trains(j_), Role::kGradient, {Of::kGradient, j_, m_});
   }
 
   // Waits for the token that the stagger wants, and leaves those of its own.
-  absl::Status PassTokens(Of done, int64_t m) {
+  absl::Status PassTokens(Of done) {
     std::optional<Symbol> wanted;
     for (const StaggerWait& wait : waits_) {
       if (wait.begins.kind != op_->kind || wait.begins.stage != op_->stage) continue;
-      if (!HasStaggerToken(plan_, wait, m)) continue;
+      if (!HasStaggerToken(plan_, wait, m_)) continue;
       const bool forward = wait.finished.kind == OpKind::kForward;
       wanted = Symbol{forward ? Of::kForwardDone : Of::kBackwardDone, wait.finished.stage.value,
-                      wait.in_next_lap ? m - 1 + plan_.workers : m - 1};
+                      wait.in_next_lap ? m_ - 1 + plan_.workers : m_ - 1};
     }
     RZ_RETURN_IF_ERROR(ExpectReadIf(wanted.has_value(), Role::kToken, wanted.value_or(Symbol())));
     if (wanted.has_value()) {
@@ -377,32 +369,28 @@ class SymbolicRun {
           cell, op_->kind == OpKind::kForward ? Copy::kForward : Copy::kBackward, *wanted));
     }
     for (const NumberedUse& use : op_->uses) {
-      if (use.role == Role::kClock) Put(use, {done, op_->stage.value, m});
+      if (use.role == Role::kClock) Put(use, {done, j_, m_});
     }
     return absl::OkStatus();
   }
 
   absl::Status Evaluate() {
-    const int version = op_->iteration.value, j = op_->stage.value;
     RZ_RETURN_IF_ERROR(
-        ReadParameters(Copy::kEvaluation, [&](int i) { return Theta(i, Newest(i, version)); }));
-    const bool has = plan_.stages[j].buffer_bytes > 0 && version > first_;
-    return ExpectReadIf(has, Role::kSnapshot, Snapshot(j, version));
+        ReadParameters(Copy::kEvaluation, [&](int i) { return Theta(i, Newest(i, t_)); }));
+    const bool has = plan_.stages[j_].buffer_bytes > 0 && t_ > first_;
+    return ExpectReadIf(has, Role::kSnapshot, Snapshot(j_, t_));
   }
 
   absl::Status Collect() {
-    const int version = op_->iteration.value, j = op_->stage.value;
     const bool parameters = op_->copy == Copy::kNone;
     if (parameters) {
-      RZ_RETURN_IF_ERROR(ReadOwnParameters(Masters(j, Newest(j, version))));
+      RZ_RETURN_IF_ERROR(ReadOwnParameters(Masters(j_, Newest(j_, t_))));
     } else {
       RZ_RETURN_IF_ERROR(ExpectThere(Role::kParameters, false));
-      const bool gradient = op_->copy == Copy::kGradient;
-      const Symbol state{Of::kState, j, version};
-      RZ_RETURN_IF_ERROR(ExpectRead(Role::kKept, gradient ? CompleteSum(j, version - 1) : state));
+      RZ_RETURN_IF_ERROR(ExpectRead(Role::kKept, KeptPart()));
     }
-    const bool has = parameters && plan_.stages[j].buffer_bytes > 0 && version > first_;
-    return ExpectReadIf(has, Role::kSnapshot, Snapshot(j, version));
+    const bool has = parameters && plan_.stages[j_].buffer_bytes > 0 && t_ > first_;
+    return ExpectReadIf(has, Role::kSnapshot, Snapshot(j_, t_));
   }
 
   // Without those of tied stages.
@@ -414,22 +402,20 @@ class SymbolicRun {
   }
 
   absl::Status Add() {
-    const int j = op_->stage.value;
-    const int64_t m = MicroBatchOf(*op_, worker_), first = op_->iteration.value * per_iteration();
-    RZ_RETURN_IF_ERROR(ExpectRead(Role::kGradient, {Of::kGradient, j, m}));
+    const int64_t first = t_ * per_iteration();
+    RZ_RETURN_IF_ERROR(ExpectRead(Role::kGradient, {Of::kGradient, j_, m_}));
     const NumberedUse& sum = *Find(Role::kSum);
-    if ((m == first) != (sum.how == How::kWrite)) return Wrong("begins a sum, or does not");
-    if (m > first) RZ_RETURN_IF_ERROR(ExpectRead(Role::kSum, {Of::kSum, j, first, m}));
-    Put(sum, {Of::kSum, j, first, m + 1});
+    if ((m_ == first) != (sum.how == How::kWrite)) return Wrong("begins a sum, or does not");
+    if (m_ > first) RZ_RETURN_IF_ERROR(ExpectRead(Role::kSum, {Of::kSum, j_, first, m_}));
+    Put(sum, {Of::kSum, j_, first, m_ + 1});
     return absl::OkStatus();
   }
 
   absl::Status Squares() {
-    const int j = op_->stage.value, t = op_->iteration.value;
     ++squares_;
-    const Symbol sum = CompleteSum(j, t);
+    const Symbol sum = CompleteSum(j_, t_);
     RZ_RETURN_IF_ERROR(ExpectRead(Role::kSum, sum));
-    Put(*Find(Role::kSquares), {Of::kSquares, j, t});
+    Put(*Find(Role::kSquares), {Of::kSquares, j_, t_});
     if (const NumberedUse* taken = Find(Role::kTaken)) {
       Put(*taken, sum);
       used_[Where(Find(Role::kSum)->block)] = op_->iteration;
@@ -438,13 +424,12 @@ class SymbolicRun {
   }
 
   absl::Status Norm() {
-    const int t = op_->iteration.value;
     ++norms_;
     std::vector<int> found;
     for (const NumberedUse& use : op_->uses) {
       if (use.role != Role::kSquares) continue;
       const Symbol squares = Read(use.block);
-      RZ_RETURN_IF_ERROR(Expect(squares, {Of::kSquares, squares.stage, t}));
+      RZ_RETURN_IF_ERROR(Expect(squares, {Of::kSquares, squares.stage, t_}));
       found.push_back(squares.stage);
     }
     std::sort(found.begin(), found.end());
@@ -453,7 +438,7 @@ class SymbolicRun {
       if (Trains(j)) wanted.push_back(j);
     }
     if (found != wanted) return Wrong("does not fold the squares of every stage once");
-    Put(*Find(Role::kNorm), {Of::kNorm, -1, t});
+    Put(*Find(Role::kNorm), {Of::kNorm, -1, t_});
     return absl::OkStatus();
   }
 
@@ -463,72 +448,73 @@ class SymbolicRun {
   }
 
   absl::Status Update() {
-    const int j = op_->stage.value, t = op_->iteration.value;
-    if (op_->version.value != t + 1) return Wrong("makes another version");
-    RZ_RETURN_IF_ERROR(ExpectRead(Role::kSum, CompleteSum(j, t)));
-    RZ_RETURN_IF_ERROR(ExpectRead(Role::kState, {Of::kState, j, t}));
-    RZ_RETURN_IF_ERROR(ExpectReadIf(plan_.stages[j].streams(), Role::kStaged, {Of::kState, j, t}));
-    RZ_RETURN_IF_ERROR(ExpectThere(Role::kMasters, Apart(j)));
-    const Role masters = Apart(j) ? Role::kMasters : Role::kMade;
+    if (op_->version.value != t_ + 1) return Wrong("makes another version");
+    RZ_RETURN_IF_ERROR(ExpectRead(Role::kSum, CompleteSum(j_, t_)));
+    RZ_RETURN_IF_ERROR(ExpectRead(Role::kState, {Of::kState, j_, t_}));
+    RZ_RETURN_IF_ERROR(
+        ExpectReadIf(plan_.stages[j_].streams(), Role::kStaged, {Of::kState, j_, t_}));
+    RZ_RETURN_IF_ERROR(ExpectThere(Role::kMasters, Apart(j_)));
+    const Role masters = Apart(j_) ? Role::kMasters : Role::kMade;
     const bool in_place = Find(masters)->how == How::kReadWrite;
     RZ_RETURN_IF_ERROR(ExpectThere(Role::kBefore, !in_place));
-    RZ_RETURN_IF_ERROR(ExpectRead(in_place ? masters : Role::kBefore, Masters(j, t)));
-    const int norm = plan_.clipping == Clipping::kPrevious ? t - 1 : t;
+    RZ_RETURN_IF_ERROR(ExpectRead(in_place ? masters : Role::kBefore, Masters(j_, t_)));
+    const int norm = plan_.clipping == Clipping::kPrevious ? t_ - 1 : t_;
     RZ_RETURN_IF_ERROR(ExpectReadIf(has_norm() && norm >= 0, Role::kNorm, {Of::kNorm, -1, norm}));
     RZ_RETURN_IF_ERROR(
-        ExpectReadIf(counts_squares() && !has_norm(), Role::kSquares, {Of::kSquares, j, t}));
+        ExpectReadIf(counts_squares() && !has_norm(), Role::kSquares, {Of::kSquares, j_, t_}));
     const NumberedUse& used = *Find(Role::kSum);
     used_[Where(used.block)] = op_->iteration;
     if (used.how != How::kRead) Put(used, {});
-    Put(*Find(Role::kState), {Of::kState, j, t + 1});
-    if (const NumberedUse* staged = Find(Role::kStaged)) Put(*staged, {Of::kState, j, t + 1});
-    Put(*Find(Role::kMade), Theta(j, t + 1));
-    if (Apart(j)) Put(*Find(Role::kMasters), Masters(j, t + 1));
-    if (const NumberedUse* made = Find(Role::kPrediction)) Put(*made, {Of::kPrediction, j, t + 2});
+    Put(*Find(Role::kState), {Of::kState, j_, t_ + 1});
+    if (const NumberedUse* staged = Find(Role::kStaged)) Put(*staged, {Of::kState, j_, t_ + 1});
+    Put(*Find(Role::kMade), Theta(j_, t_ + 1));
+    if (Apart(j_)) Put(*Find(Role::kMasters), Masters(j_, t_ + 1));
+    if (const NumberedUse* made = Find(Role::kPrediction))
+      Put(*made, {Of::kPrediction, j_, t_ + 2});
     return absl::OkStatus();
   }
 
-  // A state between its tier and where updates find it.
-  absl::Status Move(Role from, Role to, int updates) {
-    const Symbol state{Of::kState, op_->stage.value, updates};
-    RZ_RETURN_IF_ERROR(ExpectRead(from, state));
-    Put(*Find(to), state);
+  absl::Status Move(Role from, Role to, const Symbol& symbol) {
+    RZ_RETURN_IF_ERROR(ExpectRead(from, symbol));
+    Put(*Find(to), symbol);
     return absl::OkStatus();
+  }
+
+  // Of a collection: the sum of the update that made the version, or the state behind it.
+  Symbol KeptPart() const {
+    return op_->copy == Copy::kGradient ? CompleteSum(j_, t_ - 1) : Symbol{Of::kState, j_, t_};
   }
 
   absl::Status Keep() {
-    const int j = op_->stage.value, version = op_->iteration.value;
     const bool gradient = op_->copy == Copy::kGradient;
     if (!gradient && op_->copy != Copy::kState) return Wrong("keeps neither a sum nor a state");
-    const Symbol kept = gradient ? CompleteSum(j, version - 1) : Symbol{Of::kState, j, version};
+    const Symbol kept = KeptPart();
     RZ_RETURN_IF_ERROR(ExpectReadIf(gradient, Role::kSum, kept));
     RZ_RETURN_IF_ERROR(ExpectReadIf(!gradient, Role::kState, kept));
-    RZ_RETURN_IF_ERROR(ExpectReadIf(!gradient && plan_.stages[j].streams(), Role::kTier, kept));
+    RZ_RETURN_IF_ERROR(ExpectReadIf(!gradient && plan_.stages[j_].streams(), Role::kTier, kept));
     Put(*Find(Role::kKept), kept);
     return absl::OkStatus();
   }
 
   // What a run needs that begins with the version, and no more.
   absl::Status Save() {
-    const int j = op_->stage.value, version = op_->iteration.value;
-    const StagePlan& stage = plan_.stages[j];
+    const StagePlan& stage = plan_.stages[j_];
     std::vector<Symbol> wanted;
     if (op_->copy == Copy::kCollection) {
       if (worker_ != plan_.workers - 1 || stage.buffer_bytes == 0)
         return Wrong("saves no statistics");
-      wanted = {Snapshot(j, version)};
+      wanted = {Snapshot(j_, t_)};
     } else {
       if (op_->copy != Copy::kNone || stage.owner.value != worker_)
         return Wrong("is another owner's");
-      wanted = {Masters(j, Newest(j, version))};
-      const bool stale = Trains(j) && plan_.rule != Rule::kDp;
-      for (int t = version; t < version + 2 && stale && plan_.predict; ++t) {
-        if (!IsOfDp(plan_, t)) wanted.push_back({Of::kPrediction, j, t});
+      wanted = {Masters(j_, Newest(j_, t_))};
+      const bool stale = Trains(j_) && plan_.rule != Rule::kDp;
+      for (int t = t_; t < t_ + 2 && stale && plan_.predict; ++t) {
+        if (!IsOfDp(plan_, t)) wanted.push_back({Of::kPrediction, j_, t});
       }
-      if (stale && !plan_.predict && !IsOfDp(plan_, version))
-        wanted.push_back(Theta(j, version - 1));
-      if (Trains(j)) wanted.push_back({Of::kState, j, version});
-      if (stage.streams()) wanted.push_back({Of::kState, j, version});
+      if (stale && !plan_.predict && !IsOfDp(plan_, t_)) wanted.push_back(Theta(j_, t_ - 1));
+      if (Trains(j_)) wanted.push_back({Of::kState, j_, t_});
+      if (stage.streams()) wanted.push_back({Of::kState, j_, t_});
     }
     size_t at = 0;
     for (const NumberedUse& use : op_->uses) {
@@ -538,7 +524,7 @@ class SymbolicRun {
     }
     if (at < wanted.size()) return Wrong(absl::StrCat("lacks ", SymbolText(wanted[at])));
     const NumberedUse& receipt = *Find(Role::kReceipt);
-    Symbol before{Of::kReceipt, worker_, version, 0};
+    Symbol before{Of::kReceipt, worker_, t_, 0};
     if (receipt.how == How::kReadWrite) {
       before.end = Read(receipt.block).end;
       RZ_RETURN_IF_ERROR(Expect(Read(receipt.block), before));
@@ -549,7 +535,7 @@ class SymbolicRun {
   }
 
   Symbol Receipt(int worker) const {
-    return {Of::kReceipt, worker, op_->iteration.value, RequiredParts(plan_, worker)};
+    return {Of::kReceipt, worker, t_, RequiredParts(plan_, worker)};
   }
 
   absl::Status Commit() {
@@ -564,39 +550,30 @@ class SymbolicRun {
       if (RequiredParts(plan_, worker) > 0) return Wrong(absl::StrCat("lacks worker ", worker));
     }
     ++commits_;
-    return ExpectReadIf(has_norm(), Role::kNorm, {Of::kNorm, -1, op_->iteration.value - 1});
+    return ExpectReadIf(has_norm(), Role::kNorm, {Of::kNorm, -1, t_ - 1});
   }
 
   absl::Status Apply() {
-    const int j = op_->stage.value;
-    const int64_t m = MicroBatchOf(*op_, worker_);
-    RZ_RETURN_IF_ERROR(ExpectRead(Role::kBatchStatistics, {Of::kBatch, j, m}));
-    RZ_RETURN_IF_ERROR(ExpectRead(Role::kStatistics, {Of::kStatistics, j, 0, m}));
-    Put(*Find(Role::kStatistics), {Of::kStatistics, j, 0, m + 1});
+    RZ_RETURN_IF_ERROR(ExpectRead(Role::kBatchStatistics, {Of::kBatch, j_, m_}));
+    RZ_RETURN_IF_ERROR(ExpectRead(Role::kStatistics, {Of::kStatistics, j_, 0, m_}));
+    Put(*Find(Role::kStatistics), {Of::kStatistics, j_, 0, m_ + 1});
     return absl::OkStatus();
   }
 
-  absl::Status TakeSnapshot() {
-    const Symbol snapshot = Snapshot(op_->stage.value, op_->iteration.value);
-    RZ_RETURN_IF_ERROR(ExpectRead(Role::kStatistics, snapshot));
-    Put(*Find(Role::kSnapshot), snapshot);
-    return absl::OkStatus();
-  }
-
-  int64_t FoldSize(Copy copy) const {
-    const int laps = copy == Copy::kEvaluation ? plan_.evaluation.laps : plan_.laps;
+  int64_t FoldSize() const {
+    const int laps = op_->copy == Copy::kEvaluation ? plan_.evaluation.laps : plan_.laps;
     return int64_t{plan_.workers} * laps;
   }
 
   absl::Status Fold() {
-    const int t = op_->iteration.value;
-    const int64_t place = PlaceInFold(*op_, worker_);
-    RZ_RETURN_IF_ERROR(ExpectRead(Role::kLosses, {Of::kLosses, -1, t, place, op_->copy}));
+    const int64_t place = PlaceInFold();
+    RZ_RETURN_IF_ERROR(ExpectRead(Role::kLosses, {Of::kLosses, -1, t_, place, op_->copy}));
     const NumberedUse& fold = *Find(Role::kFold);
     if ((place == 0) != (fold.how == How::kWrite)) return Wrong("begins a fold, or does not");
-    if (place > 0)
-      RZ_RETURN_IF_ERROR(ExpectRead(Role::kFold, {Of::kFold, -1, t, place, op_->copy}));
-    Put(fold, {Of::kFold, -1, t, place + 1, op_->copy});
+    if (place > 0) {
+      RZ_RETURN_IF_ERROR(ExpectRead(Role::kFold, {Of::kFold, -1, t_, place, op_->copy}));
+    }
+    Put(fold, {Of::kFold, -1, t_, place + 1, op_->copy});
     return absl::OkStatus();
   }
 
@@ -605,8 +582,7 @@ class SymbolicRun {
     // What was lent may be another version by now: nobody reads it here any more.
     const bool lent = IsLoan(cell);
     if (lent && NameOf(cell.lent).stage != op_->stage) return Wrong("is of another stage");
-    const Symbol wanted = Labelled(op_->stage.value, op_->version);
-    if (!lent) RZ_RETURN_IF_ERROR(Expect(cell.symbol, wanted));
+    if (!lent) RZ_RETURN_IF_ERROR(Expect(cell.symbol, Labelled(j_, op_->version)));
     if (cell.came.version != op_->version) return Wrong("lets go of a copy with another label");
     if (cell.last_read != op_->iteration) return Wrong("lets go of a copy in another iteration");
     cell = {};
@@ -693,53 +669,48 @@ class SymbolicRun {
 
   // The micro-batch that goes on with what micro-batch m - 1 has left is ours.
   absl::Status CheckNext(int64_t m) const {
-    const MicroBatchPlace place = PlaceOf(plan_, m);
-    const bool ours = place.worker == worker_ && place.iteration == op_->iteration.value &&
-                      place.lap == op_->lap.value;
-    return ours ? absl::OkStatus() : Wrong("brings what another micro-batch goes on with");
+    return PlaceOf(plan_, m) == place_ ? absl::OkStatus()
+                                       : Wrong("brings what another micro-batch goes on with");
   }
 
   // That a message is what its name says.
   absl::Status CheckName(const Symbol& came) const {
-    const int j = op_->stage.value, t = op_->iteration.value;
     switch (op_->channel) {
       case Channel::kForwardCopy:
       case Channel::kBackwardCopy:
       case Channel::kInject:
       case Channel::kEvaluation:
-        RZ_RETURN_IF_ERROR(Expect(came, Labelled(j, op_->version)));
+        RZ_RETURN_IF_ERROR(Expect(came, Labelled(j_, op_->version)));
         return CheckSource();
       case Channel::kCollection:
-        RZ_RETURN_IF_ERROR(Expect(came, Masters(j, op_->version.value)));
+        RZ_RETURN_IF_ERROR(Expect(came, Masters(j_, op_->version.value)));
         return CheckSource();
       case Channel::kSum:
-        RZ_RETURN_IF_ERROR(Expect(came, {Of::kSum, j, t * per_iteration(), came.end}));
+        RZ_RETURN_IF_ERROR(Expect(came, {Of::kSum, j_, t_ * per_iteration(), came.end}));
         return CheckNext(came.end);
       case Channel::kRetire:
         if (op_->lap != kNoLap) return CheckParked(came);
         [[fallthrough]];
       case Channel::kFinished:
         if (Replicated() != (op_->channel == Channel::kFinished)) return Wrong("is not sent here");
-        return Expect(came, CompleteSum(j, t));
+        return Expect(came, CompleteSum(j_, t_));
       case Channel::kBuffers:
-        RZ_RETURN_IF_ERROR(Expect(came, {Of::kStatistics, j, 0, came.end}));
+        RZ_RETURN_IF_ERROR(Expect(came, {Of::kStatistics, j_, 0, came.end}));
         return CheckNext(came.end);
-      case Channel::kSnapshots: return Expect(came, Snapshot(j, t));
-      case Channel::kMetrics:
-        return Expect(came, {Of::kFold, -1, t, PlaceInFold(*op_, worker_), op_->copy});
-      case Channel::kReports:
-        return Expect(came, {Of::kFold, -1, t, FoldSize(op_->copy), op_->copy});
+      case Channel::kSnapshots: return Expect(came, Snapshot(j_, t_));
+      case Channel::kMetrics: return Expect(came, {Of::kFold, -1, t_, PlaceInFold(), op_->copy});
+      case Channel::kReports: return Expect(came, {Of::kFold, -1, t_, FoldSize(), op_->copy});
       case Channel::kToken:
         return came.of == Of::kForwardDone || came.of == Of::kBackwardDone ? absl::OkStatus()
                                                                            : Wrong("is no token");
       case Channel::kStates:
-        if (op_->copy == Copy::kGradient) return Expect(came, CompleteSum(j, t - 1));
-        if (op_->copy == Copy::kState) return Expect(came, {Of::kState, j, t});
+        if (op_->copy == Copy::kGradient) return Expect(came, CompleteSum(j_, t_ - 1));
+        if (op_->copy == Copy::kState) return Expect(came, {Of::kState, j_, t_});
         return Wrong("brings neither a sum nor a state");
       case Channel::kReceipts: return Expect(came, Receipt(op_->peer.value));
       case Channel::kNorms:
-        if (op_->stage == kNoStage) return Expect(came, {Of::kNorm, -1, t});
-        return Expect(came, {Of::kSquares, j, t});
+        if (op_->stage == kNoStage) return Expect(came, {Of::kNorm, -1, t_});
+        return Expect(came, {Of::kSquares, j_, t_});
       case Channel::kReturn:
       case Channel::kReturnCopy:
       case Channel::kNone: break;
@@ -749,36 +720,31 @@ class SymbolicRun {
 
   // What the laps before have summed, at the owner, for the next one.
   absl::Status CheckParked(const Symbol& came) const {
-    const int j = op_->stage.value;
-    const int64_t first = op_->iteration.value * per_iteration();
-    const bool last = op_->lap.value + 1 >= plan_.laps;
-    if (last || !LapsEndAtOwners(plan_, op_->iteration.value) || !Owns(worker_, j))
-      return Wrong("is not sent here");
-    return Expect(came,
-                  {Of::kSum, j, first, first + (op_->lap.value + 1) * int64_t{plan_.workers}});
+    const int64_t first = t_ * per_iteration();
+    const bool last = place_.lap + 1 >= plan_.laps;
+    if (last || !LapsEndAtOwners(plan_, t_) || !Owns(worker_, j_)) return Wrong("is not sent here");
+    return Expect(came, {Of::kSum, j_, first, first + (place_.lap + 1) * int64_t{plan_.workers}});
   }
 
   // A copy comes from the previous micro-batch if that one read the same, and no lap begins that
   // the owners begin. An evaluation's comes from the left. All others come from the owner.
   absl::Status CheckSource() const {
-    const int j = op_->stage.value;
     Channel channel = Channel::kInject;
-    int from = plan_.stages[j].owner.value;
+    int from = plan_.stages[j_].owner.value;
     if (op_->copy == Copy::kEvaluation) {
       if (worker_ > 0) {
         channel = Channel::kEvaluation;
         from = worker_ - 1;
       }
     } else if (op_->copy == Copy::kForward || op_->copy == Copy::kBackward) {
-      const int64_t m = MicroBatchOf(*op_, worker_);
-      const int label = labels_.Of(PlaceOf(plan_, m), j);
+      const int label = labels_.Of(PlaceOf(plan_, m_), j_);
       if (label != op_->version.value) return Wrong("is not the version that is read");
-      const bool ends_laps = LapsEndAtOwners(plan_, op_->iteration.value);
-      const bool begins_lap = worker_ == 0 && op_->lap.value > 0 && ends_laps;
+      const bool ends_laps = LapsEndAtOwners(plan_, t_);
+      const bool begins_lap = worker_ == 0 && place_.lap > 0 && ends_laps;
       const int64_t first = first_ * per_iteration();
-      if (m > first && !begins_lap && labels_.Of(PlaceOf(plan_, m - 1), j) == label) {
+      if (m_ > first && !begins_lap && labels_.Of(PlaceOf(plan_, m_ - 1), j_) == label) {
         channel = op_->copy == Copy::kForward ? Channel::kForwardCopy : Channel::kBackwardCopy;
-        from = PlaceOf(plan_, m - 1).worker;
+        from = PlaceOf(plan_, m_ - 1).worker;
       }
     } else {
       channel = Channel::kCollection;
@@ -850,15 +816,12 @@ class SymbolicRun {
   int at_ = 0;  // what is being done
   int worker_ = 0;
   const RingOp* op_ = nullptr;
+  int j_ = 0, t_ = 0;        // its stage and its iteration, or version
+  MicroBatchPlace place_{};  // its micro-batch, if it is of one
+  int64_t m_ = 0;
 };
 
 }  // namespace
-
-absl::Status CheckMeaning(const Plan& plan, std::span<const Program> programs, uint64_t order) {
-  RZ_ASSIGN_OR_RETURN(const LinkedRing ring,
-                      LinkedRing::Join(plan, {programs.begin(), programs.end()}));
-  return CheckMeaning(plan, ring, order);
-}
 
 absl::Status CheckMeaning(const Plan& plan, const LinkedRing& ring, uint64_t order) {
   return SymbolicRun(plan, ring, order).Check();

@@ -24,8 +24,8 @@ absl::Status CheckProgress(Plan plan, int window) {
 // has a program of its own: blocks are named by it.
 absl::StatusOr<int> SmallestFrom(const Plan& plan, int least) {
   if (CheckProgress(plan, least).ok()) return least;
-  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(plan));
-  int low = least, high = std::max(least, WaitGraph(ring).LargestUsefulWindow());
+  RZ_ASSIGN_OR_RETURN(const int useful, LargestUsefulWindow(plan));
+  int low = least, high = std::max(least, useful);
   RZ_RETURN_IF_ERROR(CheckProgress(plan, high));
   while (high - low > 1) {  // low deadlocks, high does not
     const int middle = low + (high - low) / 2;
@@ -34,35 +34,19 @@ absl::StatusOr<int> SmallestFrom(const Plan& plan, int least) {
   return high;
 }
 
-absl::Status CheckWindow(const Plan& plan) {
-  if (plan.window > 0 || plan.workers == 1) return absl::OkStatus();
-  return absl::InvalidArgumentError("plan: window is not resolved yet (ChooseWindow)");
-}
-
-absl::Status CheckWaits(const Plan& plan, const LinkedRing& ring) {
-  const WaitGraph graph(ring);
-  RZ_RETURN_IF_ERROR(graph.CheckProgress());
-  return graph.CheckOverwrites(plan);
-}
-
 }  // namespace
-
-absl::Status Verify(const Plan& plan, std::vector<Program> programs) {
-  RZ_RETURN_IF_ERROR(CheckPlan(plan));
-  RZ_RETURN_IF_ERROR(CheckWindow(plan));
-  RZ_ASSIGN_OR_RETURN(LinkedRing ring, LinkedRing::Join(plan, std::move(programs)));
-  RZ_RETURN_IF_ERROR(CheckMeaning(plan, ring));
-  RZ_RETURN_IF_ERROR(ring.Link(plan));
-  return CheckWaits(plan, ring);
-}
 
 absl::Status VerifyPlan(const Plan& plan) {
   RZ_RETURN_IF_ERROR(CheckPlan(plan));
-  RZ_RETURN_IF_ERROR(CheckWindow(plan));
+  if (plan.window == 0 && plan.workers > 1) {
+    return absl::InvalidArgumentError("plan: window is not resolved yet (ChooseWindow)");
+  }
   const Plan shortened = ShortenedPlan(plan);
   RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(shortened));
   RZ_RETURN_IF_ERROR(CheckMeaning(shortened, ring));
-  return CheckWaits(shortened, ring);
+  const WaitGraph graph(ring);
+  RZ_RETURN_IF_ERROR(graph.CheckProgress());
+  return graph.CheckOverwrites(shortened);
 }
 
 absl::StatusOr<PlanProof> PlanProof::Parse(const std::string& text) {
@@ -77,22 +61,14 @@ absl::StatusOr<PlanProof> PlanProof::Parse(const std::string& text) {
 
 absl::StatusOr<PlanProof> ProvePlan(const Plan& plan) {
   RZ_RETURN_IF_ERROR(CheckPlan(plan));
-  const Plan shortened = ShortenedPlan(plan);
-  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(shortened));
-  RZ_RETURN_IF_ERROR(CheckMeaning(shortened, ring));
-  const WaitGraph graph(ring);
   Plan resolved = plan;
-  if (plan.window > 0) {
-    RZ_RETURN_IF_ERROR(graph.CheckProgress());
-  } else {
-    resolved.window = LeastWindow(plan);
-    if (!graph.CheckProgress().ok()) {
-      RZ_ASSIGN_OR_RETURN(resolved.window, SmallestFrom(shortened, resolved.window));
-      RZ_RETURN_IF_ERROR(VerifyPlan(resolved));
-      return PlanProof(resolved);
-    }
+  if (plan.window == 0) resolved.window = LeastWindow(plan);
+  absl::Status verified = VerifyPlan(resolved);
+  if (!verified.ok() && plan.window == 0) {
+    RZ_ASSIGN_OR_RETURN(resolved.window, SmallestFrom(ShortenedPlan(plan), resolved.window));
+    verified = VerifyPlan(resolved);
   }
-  RZ_RETURN_IF_ERROR(graph.CheckOverwrites(shortened));
+  RZ_RETURN_IF_ERROR(verified);
   return PlanProof(resolved);
 }
 

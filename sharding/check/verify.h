@@ -1,15 +1,13 @@
-// Verify: refuses a plan or program that is wrong, before anything runs.
+// Verify: refuses a plan whose programs are wrong, before anything runs.
 //
 //   RZ_ASSIGN_OR_RETURN(plan.window, ChooseWindow(plan));
 //   RZ_RETURN_IF_ERROR(VerifyPlan(plan));                    // what the engine calls at its start
-//   RZ_RETURN_IF_ERROR(Verify(plan, programs));              // given programs, one per worker
 //
 // Pure. What programs mean is found by a run on symbols and held against the definitions
 // (CheckMeaning); progress and overwriting are decided in the graph of all waits (wait_graph.h).
 #ifndef RINGZERO_SHARDING_CHECK_VERIFY_H_
 #define RINGZERO_SHARDING_CHECK_VERIFY_H_
 
-#include <span>
 #include <string>
 
 #include "absl/status/status.h"
@@ -22,14 +20,14 @@
 
 namespace ringzero {
 
-// Programs of all workers, in order, of the whole run. InvalidArgument if they are not that or if
-// the plan is none; FailedPrecondition, naming worker, line and operation, unless
+// Of the programs of ShortenedPlan(plan): InvalidArgument if the plan is none; FailedPrecondition,
+// naming worker, line and operation, unless
 // - every worker computes exactly what the plan says, in that order, and the programs mean what
 //   CheckMeaning says: each read, sum, update, norm and message;
 // - sends and receives match one to one, in order, with equal names;
 // - no version is overwritten while anybody may still read it;
 // - nothing waits in a circle, with plan.window slots per channel.
-absl::Status Verify(const Plan& plan, std::vector<Program> programs);
+absl::Status VerifyPlan(const Plan& plan);
 
 // --- meaning: one sequential run of all programs on symbols --------------------------------------
 //
@@ -47,13 +45,8 @@ absl::Status Verify(const Plan& plan, std::vector<Program> programs);
 // - statistics, metrics, norms and what is collected are those of their micro-batches;
 // - what is saved is what a run needs that begins there, and each Commit has all receipts;
 // - a held copy is there from its first read to its last.
-// Errors of LinkedRing::Join, too. `order`: another order for each number; all mean the same.
-absl::Status CheckMeaning(const Plan& plan, std::span<const Program> programs, uint64_t order = 0);
-// The same of programs that are joined already.
+// `order`: another order for each number; all mean the same.
 absl::Status CheckMeaning(const Plan& plan, const LinkedRing& ring, uint64_t order = 0);
-
-// Verify of the programs of ShortenedPlan(plan).
-absl::Status VerifyPlan(const Plan& plan);
 
 // That a plan was verified: here, or by another process of the job.
 //
@@ -83,9 +76,9 @@ class PlanProof {
 // ChooseWindow, and VerifyPlan with that window, in one go. Their errors.
 absl::StatusOr<PlanProof> ProvePlan(const Plan& plan);
 
-// Slots per channel. plan.window > 0: itself, or the error of Verify. 0: 2·ceil(S/N), with stagger
-// at least q*+1, and where these deadlock the smallest that does not. FailedPrecondition if no
-// window is large enough.
+// Slots per channel. plan.window > 0: itself, or the error of VerifyPlan. 0: 2·ceil(S/N), with
+// stagger at least q*+1, and where these deadlock the smallest that does not. FailedPrecondition if
+// no window is large enough.
 absl::StatusOr<int> ChooseWindow(const Plan& plan);
 
 // The smallest window with which VerifyPlan passes; plan.window is not read.

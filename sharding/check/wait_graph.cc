@@ -5,7 +5,6 @@
 #include <array>
 #include <cstdint>
 #include <iterator>
-#include <map>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
@@ -13,23 +12,6 @@
 #include "sharding/rules/schedule.h"
 
 namespace ringzero {
-
-std::string DescribeCircle(const LinkedRing& ring, int i,
-                           const std::function<Blocker(int op)>& blocker_of) {
-  std::vector<bool> seen(ring.count(), false);
-  for (; !seen[i]; i = blocker_of(i).on) seen[i] = true;
-  std::string text;
-  const int first = i;
-  int length = 0;
-  constexpr int kShown = 12;
-  do {
-    const Blocker blocker = blocker_of(i);
-    if (length++ < kShown) absl::StrAppend(&text, ring.Describe(i), blocker.why);
-    i = blocker.on;
-  } while (i != first);
-  if (length > kShown) absl::StrAppend(&text, "... (", length - kShown, " more) ");
-  return absl::StrCat(text, ring.Describe(first));
-}
 
 WaitGraph::WaitGraph(const LinkedRing& ring) : ring_(ring) {
   for (int i = 0; i < ring.count(); ++i) {
@@ -41,12 +23,10 @@ WaitGraph::Waits WaitGraph::FindWaits() const {
   Waits waits;
   waits.first.push_back(0);
   for (int node = 0; node < ring_.count(); ++node) {
-    for (const int after : ring_.ops[node].after) waits.all.push_back({after, Why::kAfter});
-    if (ring_.op(node).kind == OpKind::kReceive) {
-      waits.all.push_back({ring_.partner[node], Why::kMessage});
-      const int before = ring_.ops[node].behind;
-      if (before >= 0) waits.all.push_back({before, Why::kOrder});
-    }
+    const RingOp& op = ring_.ops[node];
+    for (const int after : op.after) waits.all.push_back({after, Why::kAfter});
+    if (op.kind == OpKind::kReceive) waits.all.push_back({ring_.partner[node], Why::kMessage});
+    if (op.kind != OpKind::kSend && op.behind >= 0) waits.all.push_back({op.behind, Why::kOrder});
     waits.first.push_back(static_cast<int>(waits.all.size()));
   }
   return waits;
@@ -79,19 +59,30 @@ absl::Status WaitGraph::CheckProgress() const {
 }
 
 std::string WaitGraph::DescribeCycle(const Waits& waits, const std::vector<bool>& done) const {
-  const auto blocker_of = [&](int node) -> Blocker {
-    const std::span<const Wait> all = waits.of(node);
-    const Wait wait =
-        *std::find_if(all.begin(), all.end(), [&](const Wait& each) { return !done[each.on]; });
-    const bool slot = wait.why == Why::kAfter && ring_.WaitsForSlot(node, wait.on);
-    const char* why = slot                        ? " waits for a slot until "
-                      : wait.why == Why::kAfter   ? " waits for "
-                      : wait.why == Why::kMessage ? " waits for the message of "
-                                                  : " waits behind ";
-    return {wait.on, why};
+  const auto blocker_of = [&](int node) {
+    return *std::ranges::find_if(waits.of(node), [&](const Wait& each) { return !done[each.on]; });
   };
-  const auto stuck = std::find(done.begin(), done.end(), false);
-  return DescribeCircle(ring_, static_cast<int>(stuck - done.begin()), blocker_of);
+  int node = static_cast<int>(std::ranges::find(done, false) - done.begin());
+  std::vector<bool> seen(done.size());
+  for (; !seen[node]; node = blocker_of(node).on) seen[node] = true;
+  constexpr int kShown = 12;
+  const int first = node;
+  int length = 0;
+  std::string text;
+  do {
+    const auto [on, why] = blocker_of(node);
+    // Whether `on` delivers what is sent from a slot of this worker.
+    const bool slot = why == Why::kAfter && ring_.op(on).kind == OpKind::kReceive &&
+                      ring_.worker_of(on) != ring_.worker_of(node);
+    const char* words = slot                   ? " waits for a slot until "
+                        : why == Why::kAfter   ? " waits for "
+                        : why == Why::kMessage ? " waits for the message of "
+                                               : " waits behind ";
+    if (length++ < kShown) absl::StrAppend(&text, ring_.Describe(node), words);
+    node = on;
+  } while (node != first);
+  if (length > kShown) absl::StrAppend(&text, "... (", length - kShown, " more) ");
+  return absl::StrCat(text, ring_.Describe(first));
 }
 
 absl::Status WaitGraph::CheckOverwrites(const Plan& plan, int small_ring) const {
@@ -159,9 +150,10 @@ void WaitGraph::FindOverwrites(const Plan& plan, int worker, int small_ring,
   }
 }
 
-int WaitGraph::LargestUsefulWindow() const {
+absl::StatusOr<int> LargestUsefulWindow(const Plan& plan) {
+  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(plan));
   size_t most = 1;
-  for (const MessageQueue& queue : ring_.queues) most = std::max(most, queue.receives.size());
+  for (const MessageQueue& queue : ring.queues) most = std::max(most, queue.receives.size());
   return static_cast<int>(most);
 }
 
@@ -182,13 +174,6 @@ bool IsNear(int earlier, int later, const LentUses::Waits& before, int steps) {
 constexpr int kSteps = 5;  // an add, its backward, a receive, its send, the update
 
 }  // namespace
-
-void LentUses::Note(const BlockPlace& place, const Use& use) {
-  if (place.home >= std::ssize(uses_)) uses_.resize(place.home + 1);
-  std::vector<std::vector<Use>>& blocks = uses_[place.home];
-  if (place.block >= std::ssize(blocks)) blocks.resize(place.block + 1);
-  blocks[place.block].push_back(use);
-}
 
 void LentUses::AppendPairs(const std::vector<Use>& uses, Pairs& pairs) {
   int writer = -1;
@@ -218,12 +203,9 @@ void LentUses::AppendPairs(const std::vector<Use>& uses, Pairs& pairs) {
 absl::Status LentUses::Check(const std::vector<int>& order, const Waits& before,
                              const std::function<std::string(int op)>& describe) const {
   Pairs pairs;
-  for (int home = 0; home < std::ssize(uses_); ++home) {
-    for (const std::vector<Use>& uses : uses_[home]) {
-      const bool shared = std::any_of(uses.begin(), uses.end(),
-                                      [home](const Use& use) { return use.worker != home; });
-      if (shared) AppendPairs(uses, pairs);
-    }
+  for (const auto& [place, uses] : uses_) {
+    const auto elsewhere = [home = place.home](const Use& use) { return use.worker != home; };
+    if (std::ranges::any_of(uses, elsewhere)) AppendPairs(uses, pairs);
   }
   for (int steps = 1; steps <= kSteps; ++steps) {  // most are a few steps apart
     std::erase_if(pairs, [&](const std::pair<int, int>& pair) {

@@ -12,6 +12,7 @@
 
 #include <compare>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <span>
 #include <string>
@@ -20,6 +21,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "sharding/plan.h"
 #include "sharding/program/linked_ring.h"
 
@@ -47,15 +49,6 @@ class Reverse {
   std::vector<int> first_, all_;
 };
 
-// What an operation waits for that never ends, and why: " waits for ".
-struct Blocker {
-  int on;
-  const char* why;
-};
-// The circle of waits to which operation i leads.
-std::string DescribeCircle(const LinkedRing& ring, int i,
-                           const std::function<Blocker(int op)>& blocker_of);
-
 class WaitGraph {
  public:
   // `ring` must outlive this.
@@ -71,9 +64,6 @@ class WaitGraph {
   // gradient for that update. Then CheckMeaning must have found that updates wait for all
   // gradients.
   absl::Status CheckOverwrites(const Plan& plan, int small_ring = kSmallRing) const;
-
-  // The most messages on one channel: more slots change nothing.
-  int LargestUsefulWindow() const;
 
  private:
   enum class Why { kAfter, kMessage, kOrder };
@@ -107,6 +97,9 @@ class WaitGraph {
   std::vector<int> updates_;
 };
 
+// The most messages on one channel of the plan's programs: more slots change nothing.
+absl::StatusOr<int> LargestUsefulWindow(const Plan& plan);
+
 // A block by its worker and its number there (block.h).
 struct BlockPlace {
   int home = -1;
@@ -129,7 +122,7 @@ class LentUses {
     bool computes = false;  // behind all that its worker has computed before
   };
   using Waits = std::vector<absl::InlinedVector<int, 3>>;  // by operation, what it waits for
-  void Note(const BlockPlace& place, const Use& use);
+  void Note(const BlockPlace& place, const Use& use) { uses_[place].push_back(use); }
 
   // FailedPrecondition unless each use comes surely behind the last write of its block, and each
   // write behind all uses since. `order`: of all operations, as they ran.
@@ -141,7 +134,7 @@ class LentUses {
   using Pairs = std::vector<std::pair<int, int>>;
   static void AppendPairs(const std::vector<Use>& uses, Pairs& pairs);
 
-  std::vector<std::vector<std::vector<Use>>> uses_;  // by home and block
+  std::map<BlockPlace, std::vector<Use>> uses_;
 };
 
 }  // namespace ringzero

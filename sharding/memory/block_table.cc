@@ -61,7 +61,9 @@ class TableWriter {
       Kept(StageId(j));
     }
     Begun();
-    Staging();
+    // What streamed states come through, whatever their stage.
+    Add({.kind = BlockKind::kStaging}, streams_ ? plan_.staging_bytes : 0, Access::kPrivate,
+        &MemoryBytes::moments);
     return std::move(blocks_);
   }
 
@@ -96,6 +98,7 @@ class TableWriter {
           &MemoryBytes::versions);
     }
     if (!Trains(j)) return;
+    streams_ = streams_ || stage.streams();
     const int64_t moments = moment_bytes_.empty() ? 0 : moment_bytes_[j.value];
     Add({.kind = BlockKind::kState, .stage = j}, moments, Access::kPrivate, &MemoryBytes::moments);
     if (!plan_.takes_sums()) return;
@@ -126,17 +129,6 @@ class TableWriter {
     }
   }
 
-  // What streamed states come through, whatever their stage.
-  void Staging() {
-    bool streams = false;
-    for (int j = 0; j < plan_.stage_count(); ++j) {
-      const bool owned = Trains(StageId(j)) && plan_.has_masters(self_, StageId(j));
-      streams = streams || (owned && plan_.stages[j].streams());
-    }
-    Add({.kind = BlockKind::kStaging}, streams ? plan_.staging_bytes : 0, Access::kPrivate,
-        &MemoryBytes::moments);
-  }
-
   // What is kept for collections: of two at once, as the program names it.
   void Kept(StageId j) {
     const bool collects = plan_.collection.any() && !plan_.collection.parameters_only;
@@ -154,6 +146,7 @@ class TableWriter {
   const Loans loans_{plan_};
   const WorkerId self_;
   const std::span<const int64_t> moment_bytes_;
+  bool streams_ = false;  // whether a stage does that it owns
   std::vector<OwnBlock> blocks_;
 };
 
@@ -313,9 +306,9 @@ absl::StatusOr<std::vector<OwnBlock>> MessageBlocks(const Plan& plan, WorkerId s
   MessageFamilies families(plan, self, metrics_count);
   // All kinds of parts are in a short run.
   const Plan shortened = ShortenedPlan(plan);
-  RZ_ASSIGN_OR_RETURN(ProgramWriter writer,
+  RZ_ASSIGN_OR_RETURN(const auto writer,
                       ProgramWriter::Create(shortened, self, WholeRun(shortened).begin));
-  while (writer.part().has_value()) families.NotePart(writer.Next());
+  while (writer->part().has_value()) families.NotePart(writer->Next());
   return families.Blocks();
 }
 
@@ -349,10 +342,9 @@ int64_t MessageBytes(const Plan& plan, const Op& message, int metrics_count) {
     case Channel::kInject:
     case Channel::kEvaluation: return plan.stage(message.stage).parameter_bytes;
     case Channel::kCollection: return plan.stage(message.stage).collected_bytes();
-    case Channel::kStates: {
-      const StagePlan& stage = plan.stage(message.stage);
-      return message.copy == Copy::kState ? stage.state_bytes : stage.sum_bytes;
-    }
+    case Channel::kStates:
+      if (message.copy == Copy::kState) return plan.stage(message.stage).state_bytes;
+      [[fallthrough]];
     case Channel::kSum:
     case Channel::kRetire:
     case Channel::kFinished: return plan.stage(message.stage).sum_bytes;

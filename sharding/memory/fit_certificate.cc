@@ -206,13 +206,9 @@ absl::Status CheckFit(const FitCertificate& fit, const FitBudgets& budgets) {
     const int host = fit.FullestHost(place);
     const int64_t wanted = fit.HostPeak(host, place);
     if (!budget.bytes.has_value() || wanted <= *budget.bytes) continue;
-    const auto largest =
-        std::max_element(fit.lines.begin(), fit.lines.end(), [&](const auto& a, const auto& b) {
-          const auto bytes = [&](const FitLine& line) {
-            return line.place == place ? fit.Bytes(line, host) : -1;
-          };
-          return bytes(a) < bytes(b);
-        });
+    const auto largest = std::ranges::max_element(fit.lines, {}, [&](const FitLine& line) {
+      return line.place == place ? fit.Bytes(line, host) : -1;
+    });
     const auto moments = std::ranges::find(fit.lines, "moments", &FitLine::name);
     const bool streams = std::ranges::count(fit.lines, "tier", &FitLine::name) > 0;
     const bool by_disk = !streams && moments != fit.lines.end() && moments->place == place &&

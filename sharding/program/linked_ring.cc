@@ -15,56 +15,25 @@
 namespace ringzero {
 namespace {
 
-RingOp& AddOp(const Instruction& op, int worker, LinkedRing& ring) {
-  RingOp& added = ring.ops.emplace_back();
-  static_cast<Op&>(added) = op;
-  added.loan = op.loan;
-  added.worker = worker;
-  return added;
-}
-
-// Links what follows in a worker's program, which begins at `base`, and fills it in behind `first`.
-absl::Status LinkPart(std::span<const Instruction> part, int base, int first, Linker& linker,
-                      LinkedRing& ring) {
-  const auto shift = [base](int64_t op) { return static_cast<int>(op >= 0 ? op + base : op); };
-  RZ_ASSIGN_OR_RETURN(const std::vector<LinkedOp> linked, linker.Append(part));
-  for (const LinkedOp& from : linked) {
-    RingOp& to = ring.ops[first++];
-    to.uses = from.uses;
-    for (const int64_t after : from.after) to.after.push_back(shift(after));
-    to.behind = shift(from.behind);
-    for (const Read& read : from.reads) to.reads.push_back({read.stage, read.version});
-  }
-  return absl::OkStatus();
-}
-
-absl::Status LinkWorker(const Plan& plan, int worker, LinkedRing& ring) {
-  const int base = ring.begin[worker];
-  Linker linker(plan, WorkerId(worker));
-  // Not all at once: a LinkedOp takes more memory than a RingOp.
-  constexpr int kTogether = 1024;
-  for (int first = base; first < ring.begin[worker + 1]; first += kTogether) {
-    std::vector<Instruction> some;
-    for (int i = first; i < std::min(first + kTogether, ring.begin[worker + 1]); ++i) {
-      some.push_back(ring.InstructionOf(i));
-    }
-    RZ_RETURN_IF_ERROR(
-        Annotate(LinkPart(some, base, first, linker, ring), absl::StrCat("worker ", worker)));
-  }
-  return absl::OkStatus();
-}
-
 // Writes a worker's program, and links it.
 absl::Status WriteWorker(const Plan& plan, int worker, bool in_pieces, LinkedRing& ring) {
   const int base = ring.count();
+  const auto shift = [base](int64_t op) { return static_cast<int>(op >= 0 ? op + base : op); };
   Linker linker(plan, WorkerId(worker), in_pieces);
-  RZ_ASSIGN_OR_RETURN(ProgramWriter writer,
+  RZ_ASSIGN_OR_RETURN(const auto writer,
                       ProgramWriter::Create(plan, WorkerId(worker), WholeRun(plan).begin));
-  while (writer.part().has_value()) {
-    std::vector<Instruction> part = writer.Next();
-    const int first = ring.count();
-    for (const Instruction& op : part) AddOp(op, worker, ring);
-    RZ_RETURN_IF_ERROR(LinkPart(part, base, first, linker, ring));
+  while (writer->part().has_value()) {
+    RZ_ASSIGN_OR_RETURN(const std::vector<LinkedOp> linked, linker.Append(writer->Next()));
+    for (const LinkedOp& from : linked) {
+      RingOp& to = ring.ops.emplace_back();
+      static_cast<Op&>(to) = from.op;
+      to.uses = from.uses;
+      to.loan = from.op.loan;
+      to.worker = worker;
+      to.behind = shift(from.behind);
+      for (const int64_t after : from.after) to.after.push_back(shift(after));
+      for (const Read& read : from.reads) to.reads.push_back({read.stage, read.version});
+    }
   }
   ring.begin.push_back(ring.count());
   ring.blocks.push_back(linker.blocks());
@@ -96,30 +65,6 @@ bool SameName(Op send, const Op& receive) {
   send.kind = receive.kind;
   send.peer = receive.peer;
   return send == receive;
-}
-
-absl::Status JoinMessages(const Plan& plan, LinkedRing& ring) {
-  RZ_RETURN_IF_ERROR(SortIntoQueues(plan, ring));
-  ring.partner.assign(ring.count(), -1);
-  for (const MessageQueue& queue : ring.queues) {
-    const size_t both = std::min(queue.sends.size(), queue.receives.size());
-    for (size_t i = 0; i < both; ++i) {
-      const int send = queue.sends[i], receive = queue.receives[i];
-      if (!SameName(ring.op(send), ring.op(receive))) {
-        return FailedPrecondition(ring.Describe(receive), " meets ", ring.Describe(send),
-                                  ": not the same message");
-      }
-      ring.partner[send] = receive;
-      ring.partner[receive] = send;
-    }
-    if (queue.sends.size() > both) {
-      return FailedPrecondition(ring.Describe(queue.sends[both]), ": nobody receives it");
-    }
-    if (queue.receives.size() > both) {
-      return FailedPrecondition(ring.Describe(queue.receives[both]), ": nobody sends it");
-    }
-  }
-  return absl::OkStatus();
 }
 
 void AddAfter(RingOp& op, int before) {
@@ -182,24 +127,6 @@ void FindHorizons(const Plan& plan, LinkedRing& ring) {
   }
 }
 
-// That there is one program per worker, in order, each of the whole run.
-absl::Status CheckWholeRun(const Plan& plan, const std::vector<Program>& programs) {
-  if (static_cast<int>(programs.size()) != plan.workers) {
-    return InvalidArgument("there are ", plan.workers, " workers, but ", programs.size(),
-                           " programs");
-  }
-  for (int w = 0; w < plan.workers; ++w) {
-    if (programs[w].worker.value != w) {
-      return InvalidArgument("program ", w, " is that of worker ", programs[w].worker.value);
-    }
-    if (programs[w].range != WholeRun(plan)) {
-      return InvalidArgument("the program of worker ", w, " is not of the whole run, iterations ",
-                             plan.first_iteration, " to ", plan.iterations + 1);
-    }
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 std::string LinkedRing::Describe(int i) const {
@@ -216,31 +143,32 @@ Instruction LinkedRing::InstructionOf(int i) const {
   return instruction;
 }
 
-absl::StatusOr<LinkedRing> LinkedRing::Join(const Plan& plan, std::vector<Program> programs) {
-  RZ_RETURN_IF_ERROR(CheckWholeRun(plan, programs));
-  LinkedRing ring;
-  for (Program& program : programs) {
-    BlockNumbers numbers;
-    for (const Instruction& op : program.ops) {
-      AddOp(op, program.worker.value, ring).uses = numbers.Of(op.uses);
+absl::Status LinkedRing::JoinMessages(const Plan& plan) {
+  RZ_RETURN_IF_ERROR(SortIntoQueues(plan, *this));
+  partner.assign(count(), -1);
+  for (const MessageQueue& queue : queues) {
+    const size_t both = std::min(queue.sends.size(), queue.receives.size());
+    for (size_t i = 0; i < both; ++i) {
+      const int send = queue.sends[i], receive = queue.receives[i];
+      if (!SameName(op(send), op(receive))) {
+        return FailedPrecondition(Describe(receive), " meets ", Describe(send),
+                                  ": not the same message");
+      }
+      partner[send] = receive;
+      partner[receive] = send;
     }
-    std::vector<Instruction>().swap(program.ops);
-    ring.begin.push_back(ring.count());
-    ring.blocks.push_back(numbers.blocks());
+    if (queue.sends.size() > both) {
+      return FailedPrecondition(Describe(queue.sends[both]), ": nobody receives it");
+    }
+    if (queue.receives.size() > both) {
+      return FailedPrecondition(Describe(queue.receives[both]), ": nobody sends it");
+    }
   }
-  RZ_RETURN_IF_ERROR(JoinMessages(plan, ring));
-  return ring;
-}
-
-absl::Status LinkedRing::Link(const Plan& plan) {
-  for (int w = 0; w < plan.workers; ++w) RZ_RETURN_IF_ERROR(LinkWorker(plan, w, *this));
-  Finish(plan);
   return absl::OkStatus();
 }
 
 void LinkedRing::Finish(const Plan& plan) {
   window = plan.window > 0 ? plan.window : LeastWindow(plan);
-  for (MessageQueue& queue : queues) queue.words = IsWord(ops[queue.sends[0]]);
   WaitForDeliveries(*this);
   FindSumMemory(*this);
   FindHorizons(plan, *this);
@@ -250,7 +178,7 @@ absl::StatusOr<LinkedRing> LinkedRing::Write(const Plan& plan, bool in_pieces) {
   RZ_RETURN_IF_ERROR(CheckPlan(plan));
   LinkedRing ring;
   for (int w = 0; w < plan.workers; ++w) RZ_RETURN_IF_ERROR(WriteWorker(plan, w, in_pieces, ring));
-  RZ_RETURN_IF_ERROR(JoinMessages(plan, ring));
+  RZ_RETURN_IF_ERROR(ring.JoinMessages(plan));
   ring.Finish(plan);
   return ring;
 }

@@ -30,7 +30,6 @@ struct MessageQueue {
   WorkerId to;
   std::vector<int> sends;     // operation numbers
   std::vector<int> receives;  // as many
-  bool words = false;         // without payload (loans.h)
 };
 
 // Of more operations than these some proofs go by an argument, not pair by pair through the graph.
@@ -87,26 +86,17 @@ struct LinkedRing {
   const Op& op(int i) const { return ops[i]; }
   Instruction InstructionOf(int i) const;  // with the names of its operands
   int worker_of(int i) const { return ops[i].worker; }
-  // Whether i waits for `before` since that delivers what is sent from a slot of i's worker.
-  bool WaitsForSlot(int i, int before) const {
-    return worker_of(before) != worker_of(i) && op(before).kind == OpKind::kReceive;
-  }
   // "worker 2, line 14: \"F2 t0 l0 v-1\""; lines as in the text of a Program, where the first is a
   // head.
   std::string Describe(int i) const;
 
-  // Joined alone, without links: `after` and all that follows from them are empty. InvalidArgument
-  // unless there is one program per worker, in order, each of the whole run. FailedPrecondition,
-  // naming worker, line and operation, if sends and receives do not match one to one and in order
-  // with equal names.
-  static absl::StatusOr<LinkedRing> Join(const Plan& plan, std::vector<Program> programs);
-  // The links of what is joined. FailedPrecondition likewise if a program does not link.
-  absl::Status Link(const Plan& plan);
-  // Both, of the plan's own programs, which are never there as a whole. `in_pieces`: as the engine
-  // links them (Hazards). The error of CheckPlan, too.
+  // Of the plan's own programs, which are never there as a whole. `in_pieces`: as the engine links
+  // them (Hazards). The error of CheckPlan, too.
   static absl::StatusOr<LinkedRing> Write(const Plan& plan, bool in_pieces = false);
 
- private:
+  // What Write does when all operations are there. FailedPrecondition, naming worker, line and
+  // operation, if sends and receives do not match one to one and in order with equal names.
+  absl::Status JoinMessages(const Plan& plan);
   void Finish(const Plan& plan);  // what follows from links and queues
 };
 

@@ -46,9 +46,7 @@ class CopyReturns {
   std::vector<Instruction> AddTo(std::vector<Instruction> part) {
     for (size_t i = 0; i < part.size(); ++i) Note(part[i], static_cast<int>(i));
     for (const auto& [block, copy] : here_) past_.push_back(copy);
-    std::sort(past_.begin(), past_.end(), [](const Copied& a, const Copied& b) {
-      return std::pair(a.last_use, a.came) < std::pair(b.last_use, b.came);
-    });
+    std::ranges::sort(past_, {}, [](const Copied& c) { return std::pair(c.last_use, c.came); });
     std::vector<Instruction> all;
     auto next = past_.begin();
     for (size_t i = 0; i < part.size(); ++i) {

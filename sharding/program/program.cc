@@ -41,12 +41,10 @@ Plan WithWindow(Plan plan) {
   return plan;
 }
 
-}  // namespace
-
 // Appends one worker's operations, lap by lap.
-class ProgramWriter::Impl {
+class Writer final : public ProgramWriter {
  public:
-  Impl(const Plan& plan, WorkerId self, Iteration from)
+  Writer(const Plan& plan, WorkerId self, Iteration from)
       : plan_(WithWindow(plan)),
         self_(self),
         part_(ProgramPart{from, Lap(0)}),
@@ -55,14 +53,14 @@ class ProgramWriter::Impl {
     if (plan.stagger && !alone()) tokens_ = StaggerTokens(plan);
     SortStages();
   }
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
 
-  const Plan& plan() const { return plan_; }
-  void Note(const RunRequest& request) { NoteRequest(request, plan_); }
-  const std::optional<ProgramPart>& part() const { return part_; }
+  const Plan& plan() const override { return plan_; }
+  void Note(const RunRequest& request) override { NoteRequest(request, plan_); }
+  const std::optional<ProgramPart>& part() const override { return part_; }
 
-  std::vector<Instruction> Next() {
+  std::vector<Instruction> Next() override {
     WritePart(*part_);
     part_ = PartBehind(*part_);
     if (!loans_.has_value()) return std::exchange(ops_, {});
@@ -744,25 +742,18 @@ class ProgramWriter::Impl {
   std::optional<LoanWriter> loans_;  // nothing is lent without
 };
 
+}  // namespace
+
 IterationRange WholeRun(const Plan& plan) {
   return {Iteration(plan.first_iteration), Iteration(plan.iterations + 1)};
 }
 
-absl::StatusOr<ProgramWriter> ProgramWriter::Create(const Plan& plan, WorkerId worker,
-                                                    Iteration from) {
+absl::StatusOr<std::unique_ptr<ProgramWriter>> ProgramWriter::Create(const Plan& plan,
+                                                                     WorkerId worker,
+                                                                     Iteration from) {
   RZ_RETURN_IF_ERROR(CheckRequest(plan, worker, {from, Iteration(from.value + 1)}));
-  return ProgramWriter(std::make_unique<Impl>(plan, worker, from));
+  return std::make_unique<Writer>(plan, worker, from);
 }
-
-ProgramWriter::ProgramWriter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-ProgramWriter::ProgramWriter(ProgramWriter&&) noexcept = default;
-ProgramWriter& ProgramWriter::operator=(ProgramWriter&&) noexcept = default;
-ProgramWriter::~ProgramWriter() = default;
-
-const Plan& ProgramWriter::plan() const { return impl_->plan(); }
-void ProgramWriter::Note(const RunRequest& request) { impl_->Note(request); }
-const std::optional<ProgramPart>& ProgramWriter::part() const { return impl_->part(); }
-std::vector<Instruction> ProgramWriter::Next() { return impl_->Next(); }
 
 bool IsFrom(const ProgramPart& part, const Op& op) {
   if (op.iteration != part.iteration) return op.iteration > part.iteration;
@@ -777,24 +768,15 @@ absl::StatusOr<Program> MakeProgram(const Plan& plan, WorkerId worker, Iteration
   RZ_RETURN_IF_ERROR(CheckRequest(plan, worker, range));
   Program program{worker, range, {}};
   if (range.begin == range.end) return program;
-  RZ_ASSIGN_OR_RETURN(ProgramWriter writer, ProgramWriter::Create(plan, worker, range.begin));
-  while (writer.part().has_value() && writer.part()->iteration < range.end) {
-    std::vector<Instruction> part = writer.Next();
+  RZ_ASSIGN_OR_RETURN(const auto writer, ProgramWriter::Create(plan, worker, range.begin));
+  while (writer->part().has_value() && writer->part()->iteration < range.end) {
+    std::vector<Instruction> part = writer->Next();
     if (program.ops.empty()) {  // the others are about as long
       program.ops.reserve(part.size() * plan.laps * (range.end.value - range.begin.value));
     }
     std::move(part.begin(), part.end(), std::back_inserter(program.ops));
   }
   return program;
-}
-
-absl::StatusOr<std::vector<Program>> MakePrograms(const Plan& plan, IterationRange range) {
-  std::vector<Program> programs;
-  for (int w = 0; w < plan.workers; ++w) {
-    RZ_ASSIGN_OR_RETURN(Program program, MakeProgram(plan, WorkerId(w), range));
-    programs.push_back(std::move(program));
-  }
-  return programs;
 }
 
 }  // namespace ringzero

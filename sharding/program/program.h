@@ -1,8 +1,7 @@
 // Program: all that one worker does, in order: the plan written out.
 //
 //   RZ_ASSIGN_OR_RETURN(Program program, MakeProgram(plan, WorkerId(0), WholeRun(plan)));
-//   std::cout << ToString(program);   // one operation a line, without operands; ParseProgram
-//                                     // reads it back
+//   std::cout << ToString(program);   // one operation a line, without operands
 //
 // Order: computing operations are in program order; the sends of one channel are in the receiver's
 // order of use, and so are its receives. Of two operations that name one block, the first in the
@@ -46,8 +45,6 @@ struct Program {
 
 // Pure. InvalidArgument if the plan fails CheckPlan or the range lies outside of WholeRun.
 absl::StatusOr<Program> MakeProgram(const Plan& plan, WorkerId worker, IterationRange range);
-// One per worker.
-absl::StatusOr<std::vector<Program>> MakePrograms(const Plan& plan, IterationRange range);
 
 // One lap of a program; an iteration's first brings what comes before it, its last what follows
 // (updates, evaluations). The closing iteration is one part. However many laps there are, a program
@@ -63,30 +60,24 @@ inline constexpr int kLapsAhead = 2;
 
 // A worker's program, part by part.
 //
-//   RZ_ASSIGN_OR_RETURN(ProgramWriter writer, ProgramWriter::Create(plan, worker, Iteration(0)));
-//   while (writer.part()) linker.Append(writer.Next());
+//   RZ_ASSIGN_OR_RETURN(const auto writer, ProgramWriter::Create(plan, worker, Iteration(0)));
+//   while (writer->part()) linker.Append(writer->Next());
 //
 // Where the plan lends, what it writes is lowered (loans.h). Not thread-safe. It hides how programs
 // are written (program.cc).
 class ProgramWriter {
  public:
   // Begins with iteration `from`. Errors as MakeProgram's.
-  static absl::StatusOr<ProgramWriter> Create(const Plan& plan, WorkerId worker, Iteration from);
-  ProgramWriter(ProgramWriter&&) noexcept;
-  ProgramWriter& operator=(ProgramWriter&&) noexcept;
-  ~ProgramWriter();
+  static absl::StatusOr<std::unique_ptr<ProgramWriter>> Create(const Plan& plan, WorkerId worker,
+                                                               Iteration from);
+  virtual ~ProgramWriter() = default;
 
   // The part that Next writes; nothing: the run is over.
-  const std::optional<ProgramPart>& part() const;
-  std::vector<Instruction> Next();
+  virtual const std::optional<ProgramPart>& part() const = 0;
+  virtual std::vector<Instruction> Next() = 0;
   // What worker 0 has asked for: before any part is written that depends on it (requests.h).
-  void Note(const RunRequest& request);
-  const Plan& plan() const;  // as noted
-
- private:
-  class Impl;
-  explicit ProgramWriter(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  virtual void Note(const RunRequest& request) = 0;
+  virtual const Plan& plan() const = 0;  // as noted
 };
 
 // Whether `op`, by its name, belongs to `part` or a later one. Of an iteration that is known in
@@ -94,8 +85,6 @@ class ProgramWriter {
 bool IsFrom(const ProgramPart& part, const Op& op);
 
 std::string ToString(const Program& program);
-// InvalidArgument naming the line.
-absl::StatusOr<Program> ParseProgram(const std::string& text);
 
 }  // namespace ringzero
 

@@ -2,6 +2,7 @@
 #include "sharding/rules/partition.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -18,8 +19,7 @@ bool HasGradient(const LayerInfo& layer) { return layer.trainable && layer.sum_b
 
 // The first layer whose backward is computed; the number of layers if there is none.
 int FirstBackward(std::span<const LayerInfo> layers) {
-  const auto first = std::find_if(layers.begin(), layers.end(), HasGradient);
-  return static_cast<int>(first - layers.begin());
+  return static_cast<int>(std::ranges::find_if(layers, HasGradient) - layers.begin());
 }
 
 absl::Status CheckLayers(std::span<const LayerInfo> layers) {
@@ -40,7 +40,7 @@ absl::Status CheckLayers(std::span<const LayerInfo> layers) {
 }
 
 absl::Status CheckGiven(const std::vector<int>& first_layers, int layer_count) {
-  if (first_layers.empty() || first_layers[0] != 0) {
+  if (first_layers[0] != 0) {
     return absl::InvalidArgumentError("partition: the first stage must begin at layer 0");
   }
   for (size_t j = 0; j < first_layers.size(); ++j) {
@@ -153,9 +153,8 @@ void SetLastUses(std::span<const LayerInfo> layers, std::vector<StagePlan>& stag
       last = std::max(last, layers[i].last_use);
     }
     if (last < stage.end_layer) continue;
-    const auto holds = [last](const StagePlan& other) { return last < other.end_layer; };
-    stage.last_use = StageId(
-        static_cast<int>(std::find_if(stages.begin(), stages.end(), holds) - stages.begin()));
+    const auto reader = std::ranges::upper_bound(stages, last, {}, &StagePlan::end_layer);
+    stage.last_use = StageId(static_cast<int>(reader - stages.begin()));
   }
 }
 
@@ -169,8 +168,7 @@ class OwnerAssignment {
   explicit OwnerAssignment(const Plan& plan)
       : plan_(plan), owners_(plan.stages.size()), order_(plan.stages.size()) {
     std::iota(order_.begin(), order_.end(), 0);
-    std::stable_sort(order_.begin(), order_.end(),
-                     [this](int a, int b) { return bytes(a) > bytes(b); });
+    std::ranges::stable_sort(order_, std::greater(), [this](int j) { return bytes(j); });
   }
 
   // Each to the emptiest owner; of equally empty ones the nearest to the stage's home.
@@ -225,10 +223,8 @@ class OwnerAssignment {
 }  // namespace
 
 int DefaultStageCount(std::span<const LayerInfo> layers, int workers) {
-  const int count =
-      static_cast<int>(std::count_if(layers.begin(), layers.end(), [](const LayerInfo& layer) {
-        return layer.parameter_bytes > 0;
-      }));
+  const auto owned = [](const LayerInfo& layer) { return layer.parameter_bytes > 0; };
+  const int count = static_cast<int>(std::ranges::count_if(layers, owned));
   if (count < workers) return std::max(count, 1);
   return std::min(count / workers, 4) * workers;
 }
@@ -239,7 +235,7 @@ absl::StatusOr<std::vector<StagePlan>> PartitionLayers(std::span<const LayerInfo
   if (count == 0) return absl::InvalidArgumentError("partition: the model has no layers");
   RZ_RETURN_IF_ERROR(CheckLayers(layers));
   std::vector<int> first_layers = options.first_layers;
-  if (options.balance == Balance::kGiven) {
+  if (!first_layers.empty()) {
     RZ_RETURN_IF_ERROR(CheckGiven(first_layers, count));
   } else {
     if (options.stages < 1 || options.stages > count) {

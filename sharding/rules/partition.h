@@ -34,13 +34,13 @@ struct LayerInfo {
 enum class Balance {
   kCost,   // the most expensive stage (forward and backward) is as cheap as it can be
   kBytes,  // the largest stage (parameters) is as small as it can be
-  kGiven,  // first_layers says where the stages begin
 };
 
 struct PartitionOptions {
   Balance balance = Balance::kCost;
-  int stages = 1;                 // S; not read when given
-  std::vector<int> first_layers;  // kGiven: 0 < ... ascending, one per stage, the first is 0
+  int stages = 1;  // S
+  // Where stages begin, from 0, ascending: then neither of the above is read. Empty: not given.
+  std::vector<int> first_layers;
 };
 
 // S = k·N with the largest k <= 4 for which so many layers have parameters; with fewer such layers

@@ -137,7 +137,7 @@ std::vector<Version> FirstVersions(const Plan& plan, StageId j) {
     for (const int t : {first, first + 1}) {
       if (t >= plan.warmup_updates) versions.push_back(Prediction(t));
     }
-  } else if (first > 0 && !warms_up && VersionBuffers(plan, j) > 1) {
+  } else if (first > 0 && !warms_up && plan.exchange && !plan.updates_in_place()) {
     versions.push_back(Version(first - 1));
   }
   return versions;
@@ -162,12 +162,6 @@ bool IsPredicted(const Plan& plan, StageId j) {
 
 bool MakesPrediction(const Plan& plan, StageId j, Iteration t) {
   return t.value + 2 >= plan.warmup_updates && IsPredicted(plan, j);
-}
-
-int VersionBuffers(const Plan& plan, StageId j) {
-  if (!plan.exchange || plan.stage(j).sum_bytes == 0) return 1;
-  if (IsPredicted(plan, j)) return 3;
-  return plan.updates_in_place() ? 1 : 2;
 }
 
 Version VersionAfter(const Plan& plan, StageId j, int updates) {

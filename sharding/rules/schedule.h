@@ -86,9 +86,6 @@ std::vector<Version> SavedVersions(Plan plan, StageId j, Version v);
 bool IsPredicted(const Plan& plan, StageId j);
 // Whether update t makes the prediction that iteration t + 2 reads: a warm-up reads none.
 bool MakesPrediction(const Plan& plan, StageId j, Iteration t);
-// How many versions of stage j have memory at whoever has its masters: 1; 2 where an update writes
-// over the version before; with predictions these and θ: 3.
-int VersionBuffers(const Plan& plan, StageId j);
 
 // How a reader comes by its copy of a stage.
 struct CopySource {

@@ -46,11 +46,7 @@ absl::StatusOr<SimulationOptions> TicksOf(const CostProfile& profile, const Plan
   for (const StagePlan& stage : plan.stages) {
     StageTicks ticks;
     for (int i = stage.first_layer; i < stage.end_layer; ++i) {
-      const StageTicks& layer = profile.layers[i].nanoseconds;
-      ticks.forward += layer.forward;
-      ticks.backward += layer.backward;
-      ticks.add += layer.add;
-      ticks.update += layer.update;
+      for (const auto part : kStageParts) ticks.*part += profile.layers[i].nanoseconds.*part;
     }
     speed.stage_ticks.push_back(ticks);
   }
@@ -94,9 +90,7 @@ void ShareCores(double cores, SimulationOptions& speed) {
     stretch(*ticks);
   }
   for (StageTicks& stage : speed.stage_ticks) {
-    for (int64_t* const ticks : {&stage.forward, &stage.backward, &stage.add, &stage.update}) {
-      stretch(*ticks);
-    }
+    for (const auto part : kStageParts) stretch(stage.*part);
   }
 }
 

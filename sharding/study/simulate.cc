@@ -31,19 +31,6 @@ Plan RuleAlone(Plan plan) {
   return plan;
 }
 
-absl::Status CheckOptions(const Plan& plan, const SimulationOptions& options) {
-  if (plan.window < 1 && plan.workers > 1) {
-    return absl::InvalidArgumentError("plan: window is not resolved yet (ChooseWindow)");
-  }
-  if (options.cores < 0)
-    return absl::InvalidArgumentError("simulation: cores must not be negative");
-  const bool profiled = !options.stage_ticks.empty();
-  if (profiled && static_cast<int>(options.stage_ticks.size()) != plan.stage_count()) {
-    return absl::InvalidArgumentError("simulation: stage_ticks must have one entry per stage");
-  }
-  return absl::OkStatus();
-}
-
 // Metrics, norms and tokens count as 0.
 int64_t BytesOf(const Plan& plan, const Op& message) {
   switch (message.channel) {
@@ -73,7 +60,6 @@ int LastCause(const LinkedRing& ring, const Timeline& times, int i) {
 // The plan's own programs of the whole run.
 absl::StatusOr<TimedRing> RunWhole(const Plan& plan, const SimulationOptions& options) {
   RZ_ASSIGN_OR_RETURN(LinkedRing ring, LinkedRing::Write(plan, /*in_pieces=*/true));
-  RZ_RETURN_IF_ERROR(CheckOptions(plan, options));
   RZ_ASSIGN_OR_RETURN(Timeline times, RunTimeline(plan, ring, options));
   return TimedRing{std::move(ring), std::move(times)};
 }
@@ -228,7 +214,6 @@ absl::StatusOr<ShortRun> ShortRun::Make(const Plan& plan) {
 }
 
 absl::StatusOr<Simulation> ShortRun::Simulate(const SimulationOptions& options) const {
-  RZ_RETURN_IF_ERROR(CheckOptions(plan_, options));
   RZ_ASSIGN_OR_RETURN(const Timeline times, RunTimeline(plan_, ring_, options));
   return Tally(plan_, ring_, times).Count(options);
 }
@@ -266,15 +251,8 @@ std::vector<Event> WorkerEvents(const TimedRing& timed, int w,
     events.push_back({times.end[i], EventKind::kEnd, op, messages[i]});
   }
   // By time; what begins and ends in one moment stays in its order within its track.
-  std::stable_sort(events.begin(), events.end(),
-                   [](const Event& a, const Event& b) { return a.time < b.time; });
+  std::ranges::stable_sort(events, {}, &Event::time);
   return events;
-}
-
-// So many slots that no message ever waits for one.
-absl::StatusOr<int> WindowWithoutLimit(const Plan& plan) {
-  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(plan));
-  return WaitGraph(ring).LargestUsefulWindow();
 }
 
 constexpr int kFewIterations = 3, kMoreIterations = 5;
@@ -295,14 +273,6 @@ absl::StatusOr<int64_t> StepsWith(int window, Plan plan) {
 }
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-
-// A number of 0 to most, from two others (splitmix64).
-int64_t Draw(uint64_t seed, uint64_t which, int64_t most) {
-  uint64_t x = seed * 0x9e3779b97f4a7c15u + which + 1;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return static_cast<int64_t>((x ^ (x >> 31)) % static_cast<uint64_t>(most + 1));
-}
 
 // What advances at the same time: a few at full speed, more of them slower.
 class Shared {
@@ -378,7 +348,7 @@ class Runner {
       state.missing = static_cast<int>(ring.ops[i].after.size()) + (IsStreamed(i) ? 1 : 0);
       state.kind = ring.op(i).kind;
       state.is_word = IsWord(ring.ops[i]);
-      state.ticks = Duration(i) + (TakesTime(i) ? Jitter(i) : 0);
+      state.ticks = Duration(i) + More(i);
     }
     FindStreams(hosts);
   }
@@ -392,7 +362,8 @@ class Runner {
     while (Next()) {
     }
     if (ended_ == ring_.count()) return std::move(times_);
-    return FailedPrecondition("with a window of ", ring_.window, " the run is stuck: ", Circle());
+    RZ_RETURN_IF_ERROR(WaitGraph(ring_).CheckProgress());
+    return FailedPrecondition("the run is stuck: states that stream wait for their staging");
   }
 
  private:
@@ -439,14 +410,10 @@ class Runner {
 
   int64_t Duration(int i) const {
     const Op& op = ring_.op(i);
-    const int worker = ring_.worker_of(i);
-    const int64_t delay = static_cast<size_t>(worker) < options_.delay_ticks.size()
-                              ? options_.delay_ticks[worker]
-                              : 0;
     switch (KindOf(op.kind).cost) {
       case Cost::kNone: return 0;
-      case Cost::kForward: return TicksOf(op.stage).forward + delay;
-      case Cost::kBackward: return TicksOf(op.stage).backward + delay;
+      case Cost::kForward: return TicksOf(op.stage).forward;
+      case Cost::kBackward: return TicksOf(op.stage).backward;
       case Cost::kAdd: return options_.add_ticks + TicksOf(op.stage).add;
       case Cost::kUpdate: return options_.update_ticks + TicksOf(op.stage).update;
       case Cost::kLap: return options_.lap_ticks;
@@ -455,14 +422,8 @@ class Runner {
     return 0;
   }
 
-  // What jitters.
-  bool TakesTime(int i) const {
-    const Cost cost = KindOf(ring_.op(i).kind).cost;
-    return cost == Cost::kForward || cost == Cost::kBackward || cost == Cost::kAdd ||
-           cost == Cost::kUpdate;
-  }
-  int64_t Jitter(int i) const {
-    return options_.jitter_ticks > 0 ? Draw(options_.seed, i, options_.jitter_ticks) : 0;
+  int64_t More(int i) const {
+    return options_.more_ticks ? options_.more_ticks(ring_.ops[i], i) : 0;
   }
 
   void Start(int i, int64_t now) {
@@ -641,13 +602,12 @@ class Runner {
 
   void Depart(int queue, int64_t now) {
     ChannelState& channel = channels_[queue];
-    const MessageQueue& ends = ring_.queues[queue];
     while (!channel.waiting.empty()) {
       const int receive = ring_.partner[channel.waiting.front()];
-      if (!ends.words && states_[receive].missing > 0) return;  // its block is not free
+      if (!states_[receive].is_word && states_[receive].missing > 0) return;  // its block is taken
       channel.waiting.pop_front();
       times_.start[receive] = now;
-      int64_t arrival = now + options_.latency_ticks + Jitter(receive);
+      int64_t arrival = now + options_.latency_ticks + More(receive);
       if (channel.link != nullptr) {
         const int64_t ticks = options_.links.Of(BytesOf(plan_, ring_.op(receive)));
         *channel.link = std::max(*channel.link, now) + ticks;
@@ -656,35 +616,6 @@ class Runner {
       channel.last_arrival = std::max(channel.last_arrival, arrival);
       events_.push({channel.last_arrival, receive});
     }
-  }
-
-  // Something that `i`, which never ended, waits for.
-  Blocker BlockerOf(int i) const {
-    for (const int after : ring_.ops[i].after) {
-      if (states_[after].done) continue;
-      const bool slot = ring_.WaitsForSlot(i, after);
-      return {after, slot ? " waits for a slot until " : " waits for "};
-    }
-    if (states_[i].stream >= 0) return StreamBlocker(i);
-    return {ring_.partner[i], " waits for the message of "};
-  }
-
-  // An update waits for its chunks; others wait for what an update of their worker has in the
-  // staging.
-  Blocker StreamBlocker(int i) const {
-    const Stream& own = streams_[states_[i].stream];
-    if (i == own.update) return {own.fetch, " waits for "};
-    for (const Stream& each : streams_) {
-      const bool here = ring_.worker_of(each.update) == ring_.worker_of(i);
-      if (here && !states_[each.update].done) return {each.update, " waits for "};
-    }
-    return {own.update, " waits for "};
-  }
-
-  std::string Circle() const {
-    int i = 0;
-    while (states_[i].done) ++i;
-    return DescribeCircle(ring_, i, [this](int op) { return BlockerOf(op); });
   }
 
   const Plan& plan_;
@@ -733,7 +664,7 @@ absl::StatusOr<int> ChooseFreeWindow(const Plan& plan) {
   Plan few = RuleAlone(plan);
   few.laps = std::min(plan.laps, kEnoughLaps);
   few.iterations = kMoreIterations;
-  RZ_ASSIGN_OR_RETURN(const int no_limit, WindowWithoutLimit(few));
+  RZ_ASSIGN_OR_RETURN(const int no_limit, LargestUsefulWindow(few));
   const int most = std::max(least, no_limit);
   RZ_ASSIGN_OR_RETURN(const int64_t shortest, StepsWith(most, few));
   const auto is_enough = [&](int window) -> absl::StatusOr<bool> {
@@ -757,6 +688,13 @@ absl::StatusOr<int> ChooseFreeWindow(const Plan& plan) {
 
 absl::StatusOr<Timeline> RunTimeline(const Plan& plan, const LinkedRing& ring,
                                      const SimulationOptions& options) {
+  if (plan.window < 1 && plan.workers > 1) {
+    return absl::InvalidArgumentError("plan: window is not resolved yet (ChooseWindow)");
+  }
+  const bool profiled = !options.stage_ticks.empty();
+  if (profiled && std::ssize(options.stage_ticks) != plan.stage_count()) {
+    return absl::InvalidArgumentError("simulation: stage_ticks must have one entry per stage");
+  }
   return Runner(plan, ring, options).Run();
 }
 

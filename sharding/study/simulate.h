@@ -11,6 +11,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +30,8 @@ struct StageTicks {
   int64_t add = 0;     // its gradient into its sum
   int64_t update = 0;  // of an iteration
 };
+inline constexpr int64_t StageTicks::*kStageParts[] = {&StageTicks::forward, &StageTicks::backward,
+                                                       &StageTicks::add, &StageTicks::update};
 
 // What messages between hosts take beside everything else.
 struct LinkTicks {
@@ -59,12 +62,10 @@ struct SimulationOptions {
   int64_t add_ticks = 0;      // more for every add, and
   int64_t update_ticks = 0;   // every update than its stage's
   // Of the host that all workers share: what computes at the same time (all of the above but
-  // latencies, and delays) advances at the same rate, each by one core at most. 0: as many as
-  // needed.
+  // latencies) advances at the same rate, each by one core at most. 0: as many as needed.
   int cores = 0;
-  std::vector<int64_t> delay_ticks;  // by worker: added to every forward and backward; empty: none
-  int64_t jitter_ticks = 0;          // 0 to as many more for each of all these, drawn from `seed`
-  uint64_t seed = 0;
+  // More for one operation, by its number in the ring; of a receive, for its message on its way.
+  std::function<int64_t(const RingOp& op, int number)> more_ticks;
 };
 
 // Ticks in which a worker's computing waited, by what came last.
@@ -125,7 +126,7 @@ class ShortRun {
   // Of these one that is as all others are, where Simulation::is_steady.
   static constexpr int kMiddle = kIterations - 2;
 
-  // Errors of MakePrograms.
+  // Errors of MakeProgram.
   static absl::StatusOr<ShortRun> Make(const Plan& plan);
   absl::StatusOr<Simulation> Simulate(const SimulationOptions& options) const;
   // The same plan, but with so many iterations.

@@ -1,11 +1,11 @@
-// The readers of plans and of programs, fed with anything: no crash, no hang, and what is written
+// The readers of plans and of operations, fed with anything: no crash, no hang, and what is written
 // reads back as the same.
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
+#include "sharding/op.h"
 #include "sharding/plan.h"
-#include "sharding/program/program.h"
 #include "tests/fuzz/check.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -18,11 +18,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     FuzzCheck(PlanToString(*again) == written, "a plan reads back differently");
     CheckPlan(*plan).IgnoreError();  // any answer but a crash
   }
-  if (const absl::StatusOr<Program> program = ParseProgram(text); program.ok()) {
-    const std::string written = ToString(*program);
-    const absl::StatusOr<Program> again = ParseProgram(written);
-    FuzzCheck(again.ok(), "a program does not read back: " + again.status().ToString());
-    FuzzCheck(ToString(*again) == written, "a program reads back differently");
+  if (const absl::StatusOr<Op> op = ParseOp(text); op.ok()) {
+    const absl::StatusOr<Op> again = ParseOp(ToString(*op));
+    FuzzCheck(again.ok(), "an operation does not read back: " + again.status().ToString());
+    FuzzCheck(*again == *op, "an operation reads back differently");
   }
   return 0;
 }

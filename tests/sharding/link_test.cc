@@ -28,8 +28,8 @@ TEST(LinkTest, AppendingByPartsLinksTheSame) {
       Linker linker(plan, program.worker);
       size_t at = 0;
       RZ_ASSIGN(auto writer, ProgramWriter::Create(plan, program.worker, Iteration(0)));
-      while (writer.part().has_value()) {
-        const auto linked = linker.Append(writer.Next());
+      while (writer->part().has_value()) {
+        const auto linked = linker.Append(writer->Next());
         ASSERT_TRUE(linked.ok()) << Describe(shape) << ": " << linked.status();
         for (const LinkedOp& op : *linked) {
           ASSERT_LT(at, whole.size());

@@ -13,6 +13,7 @@
 #include "sharding/memory/block_table.h"
 #include "sharding/study/cost_profile.h"
 #include "sharding/study/simulate.h"
+#include "tests/sharding/given_programs.h"
 #include "tests/sharding/test_plans.h"
 #include "tests/support/status_matchers.h"
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sharding/check/verify.h"
+#include "tests/sharding/given_programs.h"
 #include "tests/sharding/test_plans.h"
 #include "tests/support/status_matchers.h"
 

@@ -8,6 +8,7 @@
 
 #include "sharding/check/verify.h"
 #include "sharding/study/simulate.h"
+#include "tests/sharding/given_programs.h"
 #include "tests/sharding/test_plans.h"
 #include "tests/support/status_matchers.h"
 
@@ -286,11 +287,11 @@ TEST_P(MutationTest, MovedOperationsAreRefusedOrRunRight) {
       continue;
     }
     ++accepted;
-    RZ_ASSIGN(auto ring, LinkedRing::Join(plan_, moved));
-    ASSERT_EQ(ring.Link(plan_), absl::OkStatus());
+    RZ_ASSIGN(auto ring, Joined(plan_, moved));
+    ASSERT_EQ(Link(plan_, ring), absl::OkStatus());
     for (uint64_t seed = 1; seed <= 3; ++seed) {
       const auto times =
-          RunTimeline(plan_, ring, {.update_ticks = 3, .jitter_ticks = 20, .seed = seed});
+          RunTimeline(plan_, ring, {.update_ticks = 3, .more_ticks = Jitter(20, seed)});
       ASSERT_TRUE(times.ok()) << ToString(op) << " from " << from << " to " << to << times.status();
       EXPECT_EQ(CheckRun(plan_, ring, *times), absl::OkStatus())
           << ToString(op) << " from " << from << " to " << to;

@@ -101,8 +101,7 @@ TEST(PartitionTest, StageAddsUpItsLayers) {
   layers[0].name = "first";
   layers[1].name = "second";
   layers[1].buffer_bytes = 8;
-  RZ_ASSIGN(const auto stages,
-            PartitionLayers(layers, {.balance = Balance::kGiven, .first_layers = {0, 2}}));
+  RZ_ASSIGN(const auto stages, PartitionLayers(layers, {.first_layers = {0, 2}}));
   EXPECT_EQ(stages[0].name, "first..second");
   EXPECT_EQ(stages[1].name, "layer");
   EXPECT_EQ(stages[0].parameter_bytes, 192);
@@ -135,8 +134,7 @@ TEST(PartitionTest, TiedLayersHoldTheirStageToTheirLastUse) {
   std::vector<LayerInfo> layers(4, Layer(64, 1, 1));
   layers[0].last_use = 3;
   layers[2].last_use = 3;
-  RZ_ASSIGN(const auto stages,
-            PartitionLayers(layers, {.balance = Balance::kGiven, .first_layers = {0, 1, 2}}));
+  RZ_ASSIGN(const auto stages, PartitionLayers(layers, {.first_layers = {0, 1, 2}}));
   EXPECT_EQ(stages[0].last_use, StageId(2));
   EXPECT_EQ(stages[1].last_use, StageId(-1));
   EXPECT_EQ(stages[2].last_use, StageId(-1)) << "its last use is in the stage itself";
@@ -161,10 +159,8 @@ TEST(PartitionTest, ErrorsNameWhatIsWrong) {
   EXPECT_THAT(PartitionLayers(layers, {.stages = 4}),
               Fails(absl::StatusCode::kInvalidArgument, "stages must be 1 to 3"));
   const auto given = [](std::vector<int> first) {
-    return PartitionOptions{.balance = Balance::kGiven, .first_layers = std::move(first)};
+    return PartitionOptions{.first_layers = std::move(first)};
   };
-  EXPECT_THAT(PartitionLayers(layers, given({})),
-              Fails(absl::StatusCode::kInvalidArgument, "begin at layer 0"));
   EXPECT_THAT(PartitionLayers(layers, given({1, 2})),
               Fails(absl::StatusCode::kInvalidArgument, "begin at layer 0"));
   EXPECT_THAT(PartitionLayers(layers, given({0, 2, 2})),

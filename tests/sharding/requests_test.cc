@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "sharding/check/verify.h"
+#include "tests/sharding/given_programs.h"
 #include "tests/sharding/test_plans.h"
 #include "tests/support/status_matchers.h"
 
@@ -28,15 +29,14 @@ RunRequest RequestOf(int kind, Version version) {
 // A worker's program, in which the request is noted when a worker hears of it at the latest.
 void WriteWith(const RunRequest& request, int brought_by, const Plan& plan, int worker,
                std::vector<Instruction>& ops) {
-  RZ_ASSIGN(ProgramWriter writer,
-            ProgramWriter::Create(plan, WorkerId(worker), WholeRun(plan).begin));
+  RZ_ASSIGN(const auto writer, ProgramWriter::Create(plan, WorkerId(worker), WholeRun(plan).begin));
   bool noted = false;
-  while (writer.part().has_value()) {
-    if (!noted && writer.part()->iteration.value == brought_by + IterationsOfNotice(plan)) {
-      writer.Note(request);
+  while (writer->part().has_value()) {
+    if (!noted && writer->part()->iteration.value == brought_by + IterationsOfNotice(plan)) {
+      writer->Note(request);
       noted = true;
     }
-    std::vector<Instruction> part = writer.Next();
+    std::vector<Instruction> part = writer->Next();
     std::move(part.begin(), part.end(), std::back_inserter(ops));
   }
   EXPECT_TRUE(noted);

@@ -21,6 +21,7 @@
 #include "absl/strings/string_view.h"
 #include "base/status.h"
 #include "sharding/check/verify.h"
+#include "sharding/program/kinds.h"
 #include "sharding/rules/partition.h"
 
 namespace ringzero {
@@ -214,9 +215,30 @@ PlanShape RandomShapes::Next() {
 std::string Describe(const PlanShape& shape) { return PlanToString(MakeTestPlan(shape)); }
 
 std::vector<Program> ProgramsOf(const Plan& plan) {
-  absl::StatusOr<std::vector<Program>> programs = MakePrograms(plan, WholeRun(plan));
-  EXPECT_TRUE(programs.ok()) << programs.status();
-  return programs.ok() ? *std::move(programs) : std::vector<Program>();
+  std::vector<Program> programs;
+  for (int w = 0; w < plan.workers; ++w) {
+    absl::StatusOr<Program> program = MakeProgram(plan, WorkerId(w), WholeRun(plan));
+    EXPECT_TRUE(program.ok()) << program.status();
+    if (program.ok()) programs.push_back(*std::move(program));
+  }
+  return programs;
+}
+
+std::function<int64_t(const RingOp& op, int number)> Jitter(int64_t most, uint64_t seed,
+                                                            std::vector<int64_t> delays) {
+  return [=](const RingOp& op, int number) -> int64_t {
+    const Cost cost = KindOf(op.kind).cost;
+    const bool computes = cost == Cost::kForward || cost == Cost::kBackward;
+    const bool delayed = computes && op.worker < std::ssize(delays);
+    const int64_t delay = delayed ? delays[op.worker] : 0;
+    const bool adds = cost == Cost::kAdd || cost == Cost::kUpdate;
+    if (!computes && !adds && op.kind != OpKind::kReceive) return 0;
+    // splitmix64
+    uint64_t x = seed * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(number) + 1;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return delay + static_cast<int64_t>((x ^ (x >> 31)) % static_cast<uint64_t>(most + 1));
+  };
 }
 
 LinkedRing RingOf(const Plan& plan) {

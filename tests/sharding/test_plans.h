@@ -6,6 +6,7 @@
 #define RINGZERO_TESTS_SHARDING_TEST_PLANS_H_
 
 #include <cstdint>
+#include <functional>
 #include <random>
 #include <string>
 #include <vector>
@@ -72,6 +73,11 @@ std::string Describe(const PlanShape& shape);
 // Programs of all workers, of the whole run, and the same linked. They fail the test on an error.
 std::vector<Program> ProgramsOf(const Plan& plan);
 LinkedRing RingOf(const Plan& plan);
+
+// SimulationOptions::more_ticks: 0 to `most`, drawn from `seed`, for all that computes, adds or
+// updates and for every message; and by worker a delay of every forward and backward.
+std::function<int64_t(const RingOp& op, int number)> Jitter(int64_t most, uint64_t seed,
+                                                            std::vector<int64_t> delays = {});
 
 // A rule, and the options that only some rules have.
 struct RuleShape {

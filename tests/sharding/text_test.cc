@@ -79,28 +79,8 @@ TEST(OpTextTest, TagsTellMessagesOfOneChannelApart) {
   }
 }
 
-// Without their operands, which texts do not have.
+// Without their operands.
 std::vector<Op> OpsOf(const Program& program) { return {program.ops.begin(), program.ops.end()}; }
-
-TEST(ProgramTextTest, ProgramsParseBack) {
-  for (const PlanShape& shape : PairwiseShapes()) {
-    for (const Program& program : ProgramsOf(MakeTestPlan(shape))) {
-      RZ_ASSIGN(const auto parsed, ParseProgram(ToString(program)));
-      EXPECT_EQ(ToString(parsed), ToString(program));
-      EXPECT_EQ(OpsOf(parsed), OpsOf(program));
-    }
-  }
-}
-
-TEST(ProgramTextTest, ErrorsNameTheLine) {
-  const std::string head = "program worker 1 iterations 0 4\n";
-  EXPECT_THAT(ParseProgram(head + "F0 t0 l0 v0\nQ1\n"), Says("line 3"));
-  for (const std::string bad :
-       {"", "programme worker 1 iterations 0 4", "program worker x iterations 0 4",
-        "program w 1 iterations 0 4", "program worker 1 iterations 0"}) {
-    EXPECT_THAT(ParseProgram(bad), Says("line 1")) << bad;
-  }
-}
 
 TEST(ProgramTextTest, RangesConcatenate) {
   const Plan plan = MakeTestPlan(
@@ -124,10 +104,10 @@ TEST(ProgramTextTest, PartsConcatenate) {
     for (int w = 0; w < plan.workers; ++w) {
       std::vector<Instruction> joined;
       RZ_ASSIGN(auto writer, ProgramWriter::Create(plan, WorkerId(w), Iteration(0)));
-      while (writer.part().has_value()) {
-        const std::vector<Instruction> ops = writer.Next();
+      while (writer->part().has_value()) {
+        const std::vector<Instruction> ops = writer->Next();
         // What a worker may be asked for is not taken to come in a later part.
-        const std::optional<ProgramPart> next = writer.part();
+        const std::optional<ProgramPart> next = writer->part();
         for (const Op& op : ops) {
           if (op.kind != OpKind::kUpdate && op.kind != OpKind::kReceive) continue;
           const bool late = plan.rule == Rule::kDp || plan.predict;  // shows θ, which is one buffer

@@ -13,6 +13,7 @@
 #include "sharding/check/definitions.h"
 #include "sharding/check/wait_graph.h"
 #include "sharding/rules/schedule.h"
+#include "tests/sharding/given_programs.h"
 #include "tests/sharding/test_plans.h"
 #include "tests/support/status_matchers.h"
 
@@ -100,7 +101,7 @@ TEST(VerifyTest, WantsWholeRunsOfAllWorkers) {
   EXPECT_EQ(code(), absl::StatusCode::kInvalidArgument);
   Plan unresolved = plan;
   unresolved.window = 0;
-  EXPECT_EQ(Verify(unresolved, ProgramsOf(plan)).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(VerifyPlan(unresolved).code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(PlanProofTest, IsOfAPlanWithItsWindowAndOfNoOther) {

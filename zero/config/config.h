@@ -123,7 +123,7 @@ struct CyclicConfig {
   bool track_activations = false;
   bool flight_recorder = true;
   enum class OnNonfinite { kWarn, kStop } on_nonfinite = OnNonfinite::kWarn;
-  PlanRequest::Balance balance = PlanRequest::Balance::kCost;
+  Balance balance = Balance::kCost;
   std::vector<int> boundaries;  // empty: balanced
   std::string profile;          // a file of frozen costs; empty: costs are counted
   int threads = 1;

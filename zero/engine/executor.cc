@@ -124,7 +124,7 @@ Executor::Executor(const EngineOptions& options)
       guarded_{.program = {options.plan, options.self}},
       pool_(std::make_unique<WorkerPool>()) {}
 
-absl::Status Executor::Begin(ProgramWriter program, Hooks hooks) {
+absl::Status Executor::Begin(std::unique_ptr<ProgramWriter> program, Hooks hooks) {
   program_ = std::move(program);
   hooks_ = std::move(hooks);
   guarded_.computing.since = Clock::now();

@@ -135,12 +135,12 @@ class Executor {
 
   // With the lock held:
   // Appends what is known of the program from its beginning.
-  absl::Status Begin(ProgramWriter program, Hooks hooks);
+  absl::Status Begin(std::unique_ptr<ProgramWriter> program, Hooks hooks);
   // Keeps the program known as far as kLapsAhead says.
   absl::Status AppendParts();
   // To append; nothing: all is.
   std::optional<ProgramPart> next_part() const {
-    return program_.has_value() ? program_->part() : ProgramPart();
+    return program_ != nullptr ? program_->part() : ProgramPart();
   }
   // What worker 0 has asked for with iteration t (requests.h): more of the program may be known.
   void Learn(Iteration t, const RunRequest& request);
@@ -203,8 +203,8 @@ class Executor {
   std::condition_variable changed_;
   Guarded guarded_;
   Hooks hooks_;
-  std::optional<ProgramWriter> program_;  // from Begin on
-  int learnt_ = 0;                        // all that iterations before this one have brought
+  std::unique_ptr<ProgramWriter> program_;  // from Begin on
+  int learnt_ = 0;                          // all that iterations before this one have brought
   // Where those parts end that are appended and not behind the computing thread.
   std::deque<int64_t> part_ends_;
   std::unique_ptr<WorkerPool> pool_;  // last: its thread uses all of the above
