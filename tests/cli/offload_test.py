@@ -77,8 +77,8 @@ def forbid_rings(error):
 
 
 def name_of(pid):
-    with open(f"/proc/{pid}/comm", encoding="utf-8") as file:
-        return file.read().strip()
+    with open(f"/proc/{pid}/cmdline", encoding="utf-8") as file:
+        return file.read().strip(" \0")
 
 
 class Offload(TestCase):
@@ -220,7 +220,7 @@ class Offload(TestCase):
             process = self.start("train", config)
             self.wait_for_line(process, "training begins")
             time.sleep(random.uniform(0, 0.2))
-            victim = next(pid for pid in children(process.pid) if name_of(pid).endswith(f"w{number % 2}"))
+            victim = next(pid for pid in children(process.pid) if name_of(pid).endswith(f"worker {number % 2}"))
             os.kill(victim, signal.SIGKILL)
             _, error = process.communicate(timeout=60)
             self.assertNotEqual(process.returncode, 0)
