@@ -126,6 +126,7 @@ constexpr size_t kLeastBytes = 64;  // of a mapping: cudaMalloc gives no address
 void Release(std::byte* data, size_t) { (void)LoadedNccl().cudaFree(data); }
 
 constexpr size_t kWarmUpBytes = 64;
+constexpr std::chrono::minutes kInitLimit(2);  // of all communicators together
 constexpr std::chrono::seconds kAbortLimit(5);
 
 // OK: it is done. Nothing but OK and errors comes out before `limit`.
@@ -136,7 +137,7 @@ absl::Status AwaitCommunicator(ncclComm_t communicator, const Deadline& limit, c
         NcclStatus(LoadedNccl().ncclCommGetAsyncError(communicator, &state), communicator, what));
     if (state != ncclInProgress) return NcclStatus(state, communicator, what);
     if (limit.over()) {
-      return absl::DeadlineExceededError(absl::StrCat(what, " is not done (join_limit)"));
+      return absl::DeadlineExceededError(absl::StrCat(what, " is not done in 2 minutes"));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -203,7 +204,7 @@ class NcclLane final : public Lane {
       if (state == cudaSuccess) return absl::OkStatus();
       if (state != cudaErrorNotReady) return CudaStatus(state, "the first use");
       if (limit.over()) {
-        return absl::DeadlineExceededError("the first use is not done (join_limit)");
+        return absl::DeadlineExceededError("the first use is not done in 2 minutes");
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -424,7 +425,7 @@ absl::StatusOr<NcclLanes> MakeNcclLanes(const JobSeat& seat, const std::vector<N
                                         int device, CudaPlace place) {
   NcclLanes made;
   RZ_ASSIGN_OR_RETURN(made.memory, MakeCudaMemory(device, place));
-  const Deadline limit(seat.join_limit);
+  const Deadline limit(kInitLimit);
   RZ_RETURN_IF_ERROR(CudaStatus(LoadedNccl().cudaSetDevice(device), "cudaSetDevice"));
   RZ_RETURN_IF_ERROR(CheckGpus(seat, device));
   std::vector<NcclLane*> mine;

@@ -59,7 +59,7 @@ struct NcclLanes {
 
 // `groups` are the same, in the same order, at all workers. Their identifiers travel over the
 // seat's rendezvous; every connection is then used once, all together, so that none is set up
-// later. InvalidArgument if two workers have the same GPU, DeadlineExceeded after seat.join_limit.
+// later. InvalidArgument if two workers have the same GPU, DeadlineExceeded after 2 minutes.
 absl::StatusOr<NcclLanes> MakeNcclLanes(const JobSeat& seat, const std::vector<NcclGroup>& groups,
                                         int device, CudaPlace place);
 

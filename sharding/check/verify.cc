@@ -43,10 +43,14 @@ absl::Status VerifyPlan(const Plan& plan) {
   }
   const Plan shortened = ShortenedPlan(plan);
   RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(shortened));
-  RZ_RETURN_IF_ERROR(CheckMeaning(shortened, ring));
+  return CheckRing(shortened, ring);
+}
+
+absl::Status CheckRing(const Plan& plan, const LinkedRing& ring) {
+  RZ_RETURN_IF_ERROR(CheckMeaning(plan, ring));
   const WaitGraph graph(ring);
   RZ_RETURN_IF_ERROR(graph.CheckProgress());
-  return graph.CheckOverwrites(shortened);
+  return graph.CheckOverwrites(plan);
 }
 
 absl::StatusOr<PlanProof> PlanProof::Parse(const std::string& text) {

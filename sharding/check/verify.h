@@ -29,6 +29,9 @@ namespace ringzero {
 // - nothing waits in a circle, with plan.window slots per channel.
 absl::Status VerifyPlan(const Plan& plan);
 
+// All of it, of linked programs.
+absl::Status CheckRing(const Plan& plan, const LinkedRing& ring);
+
 // --- meaning: one sequential run of all programs on symbols --------------------------------------
 //
 // Each block holds a symbol: θ_3 of stage 2, the sum of the gradients of micro-batches 8 to 11, the

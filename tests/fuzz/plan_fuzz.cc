@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "sharding/op.h"
 #include "sharding/plan.h"
 #include "tests/fuzz/check.h"
@@ -18,7 +20,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     FuzzCheck(PlanToString(*again) == written, "a plan reads back differently");
     CheckPlan(*plan).IgnoreError();  // any answer but a crash
   }
-  if (const absl::StatusOr<Op> op = ParseOp(text); op.ok()) {
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    const absl::StatusOr<Op> op = ParseOp(std::string(line));
+    if (!op.ok()) continue;
     const absl::StatusOr<Op> again = ParseOp(ToString(*op));
     FuzzCheck(again.ok(), "an operation does not read back: " + again.status().ToString());
     FuzzCheck(*again == *op, "an operation reads back differently");

@@ -4,7 +4,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "sharding/check/verify.h"
-#include "sharding/check/wait_graph.h"
 #include "sharding/program/link.h"
 
 namespace ringzero {
@@ -60,10 +59,10 @@ absl::Status CheckMeaning(const Plan& plan, const std::vector<Program>& programs
 absl::Status Verify(const Plan& plan, const std::vector<Program>& programs) {
   RZ_RETURN_IF_ERROR(CheckPlan(plan));
   RZ_ASSIGN_OR_RETURN(LinkedRing ring, Joined(plan, programs));
-  RZ_RETURN_IF_ERROR(CheckMeaning(plan, ring));
-  RZ_RETURN_IF_ERROR(Link(plan, ring));
-  RZ_RETURN_IF_ERROR(WaitGraph(ring).CheckProgress());
-  return WaitGraph(ring).CheckOverwrites(plan);
+  const absl::Status linked = Link(plan, ring);
+  if (linked.ok()) return CheckRing(plan, ring);
+  RZ_RETURN_IF_ERROR(CheckMeaning(plan, ring));  // it says more
+  return linked;
 }
 
 }  // namespace ringzero

@@ -1,4 +1,4 @@
-// Operations, programs and plans print and parse back to the same values, however odd they are.
+// Operations and plans print and parse back to the same values, however odd they are.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

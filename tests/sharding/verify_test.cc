@@ -87,18 +87,8 @@ TEST(VerifyTest, AcceptsPlansWithoutExchange) {
   EXPECT_EQ(VerifyPlan(plan), absl::OkStatus());
 }
 
-TEST(VerifyTest, WantsWholeRunsOfAllWorkers) {
+TEST(VerifyTest, WantsAResolvedWindow) {
   const Plan plan = MakeResolvedPlan({.workers = 3, .stages = 3});
-  std::vector<Program> programs = ProgramsOf(plan);
-  const auto code = [&] { return Verify(plan, programs).code(); };
-  programs.pop_back();
-  EXPECT_EQ(code(), absl::StatusCode::kInvalidArgument);
-  programs = ProgramsOf(plan);
-  std::swap(programs[0], programs[1]);
-  EXPECT_EQ(code(), absl::StatusCode::kInvalidArgument);
-  programs = ProgramsOf(plan);
-  programs[2].range.end = Iteration(3);
-  EXPECT_EQ(code(), absl::StatusCode::kInvalidArgument);
   Plan unresolved = plan;
   unresolved.window = 0;
   EXPECT_EQ(VerifyPlan(unresolved).code(), absl::StatusCode::kInvalidArgument);
