@@ -75,7 +75,8 @@ class StateStore {
   // Calls nothing from here on. Not in a Done.
   void Stop();
 
-  // Before any Fetch: what a group has in the file is from elsewhere. By piece.
+  // Before any Fetch, or when nothing of the group is fetched: what it has in the file is from
+  // elsewhere. By piece.
   void Adopt(int group, std::span<const uint64_t> digests);
   // `done`: all pieces have come, and some may be gone again. On the store's thread, as all calls
   // of a Done. A group is fetched again when it has been stored.

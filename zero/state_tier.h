@@ -1,11 +1,10 @@
-// What an engine needs to stream states (StagePlan::streamed_bytes), and where they lie in its tier
-// file.
+// What is needed to stream states (StagePlan::streamed_bytes): a tier file, and where they lie in it.
 //
 //   const TierLayout layout = LayOutTier(plan, self, layouts, optimizer, tier.least_values);
 //   layout.bytes;                     // of the file of worker `self`
 //   layout.groups[layout.group_of(StageId(3))].pieces[0].extents;
 //
-// Each state of a parameter is one run of the file, from a whole page on. Pure.
+// Each state of a parameter is one run of the file, from a whole page on. All but OpenTier is pure.
 #ifndef RINGZERO_ZERO_STATE_TIER_H_
 #define RINGZERO_ZERO_STATE_TIER_H_
 

@@ -91,15 +91,27 @@ bool StreamedUpdate::Ready(size_t block, StateStore::Done again) {
 }
 
 void StreamedUpdate::Do(size_t block) {
-  const std::vector<UpdateBlock>& blocks = optimizer_.blocks();
-  const UpdateBlock& one = blocks[block];
+  const UpdateBlock& one = optimizer_.blocks()[block];
   if (one.piece < 0) return optimizer_.Block(one, input_, out_);
   released_.found = DigestOf(one, released_.found);
   optimizer_.Block(one, input_, out_);
   released_.left = DigestOf(one, released_.left);
-  if (block + 1 < blocks.size() && blocks[block + 1].piece == one.piece) return;
-  released_.changed = optimizer_.contributes(one.parameter);
-  streams_.store_->Release(streams_.layout_.group_of.at(stage_), one.piece,
+  Release(block, optimizer_.contributes(one.parameter));
+}
+
+void StreamedUpdate::Skip(size_t block) {
+  const UpdateBlock& one = optimizer_.blocks()[block];
+  if (one.piece < 0) return;
+  released_.found = DigestOf(one, released_.found);
+  Release(block, /*changed=*/false);
+}
+
+void StreamedUpdate::Release(size_t block, bool changed) {
+  const std::vector<UpdateBlock>& blocks = optimizer_.blocks();
+  const int piece = blocks[block].piece;
+  if (block + 1 < blocks.size() && blocks[block + 1].piece == piece) return;
+  released_.changed = changed;
+  streams_.store_->Release(streams_.layout_.group_of.at(stage_), piece,
                            std::exchange(released_, {}));
 }
 

@@ -95,12 +95,16 @@ class StreamedUpdate {
   bool Ready(size_t block, StateStore::Done again);
   // StageOptimizer::Block. A piece that was its last block's goes back.
   void Do(size_t block);
+  // In its place: nothing changes.
+  void Skip(size_t block);
 
   const UpdateInput& input() const { return input_; }
 
  private:
   // Of the states of `block`, behind those of the blocks before it in its piece.
   uint64_t DigestOf(const UpdateBlock& block, uint64_t digest) const;
+  // If `block` is the last of its piece.
+  void Release(size_t block, bool changed);
 
   const StageId stage_;
   StageOptimizer& optimizer_;

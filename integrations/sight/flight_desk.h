@@ -47,7 +47,7 @@ class FlightDesk {
   struct Callbacks {
     std::function<FlightRecord(const std::string& why)> take;
     // Hears of each record that SIGUSR1 asked for whether it could be written.
-    std::function<void(const absl::Status& status)> written = nullptr;
+    std::function<void(const absl::Status& status)> written = [](const absl::Status&) {};
     // The launching process says by kInterruptSignal that the run is to end. If the signal came
     // before Add, Add calls this.
     std::function<void()> interrupt = nullptr;

@@ -110,7 +110,7 @@ class LoopWorker {
   // TorchShardedOptimizer::Create. A second call is FailedPrecondition: give all parameters that
   // are to be updated together. The optimizer lives as long as the worker. With several workers,
   // worker 0 prints on stderr who owns how many bytes (DescribeOwners in
-  // zero/optimizer/shard_ring.h).
+  // zero/optimizer/shard_ring.h). It prints the notes of a tier, too, also alone.
   absl::StatusOr<TorchShardedOptimizer*> MakeOptimizer(const torch::nn::Module& model,
                                                        const ShardedOptimizerOptions& options) {
     return MakeOptimizer(ParametersOf(model), options);

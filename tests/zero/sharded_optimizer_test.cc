@@ -228,9 +228,10 @@ TEST(ShardedOptimizerTest, StatesInAFileGiveTheSameBits) {
 // A model whose state is many times the memory through which it goes.
 struct Large {
   static constexpr int64_t kSide = 900;
-  explicit Large(std::optional<ShardTier> tier, int threads = 1) {
+  explicit Large(std::optional<ShardTier> tier, int threads = 1,
+                 const OptimizerOptions& optimizer_options = Lively(Type::kAdamW)) {
     auto made =
-        ShardedOptimizer::Create({.optimizer = Lively(Type::kAdamW),
+        ShardedOptimizer::Create({.optimizer = optimizer_options,
                                   .parameters = {{.name = "embed.weight", .shape = {kSide, kSide}},
                                                  {.name = "head.weight", .shape = {kSide, kSide}}},
                                   .threads = threads,
@@ -239,9 +240,12 @@ struct Large {
     EXPECT_TRUE(made.ok()) << made.status();
     if (made.ok()) optimizer = *std::move(made);
   }
-  absl::Status Update(float gradient) {
+  absl::Status Add(float gradient) {
     const std::vector<float> g(kSide * kSide, gradient);
-    const absl::Status added = optimizer->AddGradients(std::vector{g.data(), g.data()});
+    return optimizer->AddGradients(std::vector{g.data(), g.data()});
+  }
+  absl::Status Update(float gradient) {
+    const absl::Status added = Add(gradient);
     return added.ok() ? optimizer->Step() : added;
   }
   std::map<std::string, std::vector<float>> States() const {
@@ -280,6 +284,35 @@ TEST(ShardedOptimizerTest, StatesComeAndGoThroughLittleMemory) {
   EXPECT_EQ(in_file.optimizer->LoadStates(2, fill), absl::OkStatus());
   EXPECT_EQ(in_file.States(), kept);
   update_both(3);
+  const auto refuse = [](const std::string&, const std::string& state, std::span<float>) {
+    return state == "exp_avg_sq" ? absl::NotFoundError("gone") : absl::OkStatus();
+  };
+  EXPECT_EQ(in_file.optimizer->LoadStates(2, refuse), absl::NotFoundError("gone"));
+  // Within an update, too: the file has what the last one left.
+  const auto before = in_file.States();
+  EXPECT_EQ(in_file.Add(1), absl::OkStatus());
+  EXPECT_EQ(in_file.States(), before);
+  EXPECT_EQ(in_file.optimizer->Step(), absl::OkStatus());
+}
+
+// Whatever the number of updates so far, the next one begins with the present values.
+TEST(ShardedOptimizerTest, LoadedStatesLeaveTheParameters) {
+  Large one(std::nullopt, 1, {}), other(std::nullopt, 1, {});  // with a constant rate
+  for (Large* const each : {&one, &other}) {
+    EXPECT_EQ(each->Update(0.5), absl::OkStatus());
+    EXPECT_EQ(each->Update(-2), absl::OkStatus());
+  }
+  const auto kept = one.States();
+  const auto fill = [&](const std::string& parameter, const std::string& state,
+                        std::span<float> values) {
+    std::ranges::copy(kept.at(parameter + "." + state), values.begin());
+    return absl::OkStatus();
+  };
+  EXPECT_EQ(one.optimizer->LoadStates(4, fill), absl::OkStatus());
+  EXPECT_EQ(other.optimizer->LoadStates(5, fill), absl::OkStatus());
+  EXPECT_EQ(one.Update(1), absl::OkStatus());
+  EXPECT_EQ(other.Update(1), absl::OkStatus());
+  EXPECT_EQ(one.values, other.values);
 }
 
 // The only one of this process that is open in the tests' folder, and that no folder lists.
@@ -294,9 +327,10 @@ std::string TierFileOfThisProcess() {
 }
 
 TEST(ShardedOptimizerTest, AStateThatTheDiskHasChangedIsNamed) {
-  Large in_file(ShardTier{.folder = testing::TempDir()}, 3);
+  Large in_file(ShardTier{.folder = testing::TempDir(), .staging_bytes = 1}, 3);
   ASSERT_EQ(in_file.Update(0.5), absl::OkStatus());
-  ASSERT_FALSE(in_file.States().empty());  // it is all in the file now
+  // It is all in the file now, and only the first record is fetched for the next update.
+  ASSERT_FALSE(in_file.States().empty());
   std::fstream file(TierFileOfThisProcess(), std::ios::in | std::ios::out | std::ios::binary);
   ASSERT_TRUE(file.seekp((int64_t{1} << 20) + 9).put(4).flush());
   EXPECT_THAT(in_file.Update(0.5),

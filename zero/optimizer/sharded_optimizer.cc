@@ -87,7 +87,10 @@ absl::StatusOr<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::CreateOver(
                                         {.lends = lends, .wait_timeout = options.wait_timeout}));
   std::unique_ptr<ShardedOptimizer> made(new ShardedOptimizer(std::move(options), std::move(values),
                                                               std::move(shards), std::move(ring)));
-  RZ_RETURN_IF_ERROR(made->BeginStreams());
+  if (const absl::Status begun = made->BeginStreams(); !begun.ok()) {
+    made->Abort(begun);  // the others wait for initial values
+    return begun;
+  }
   RZ_RETURN_IF_ERROR(made->ShareInitialValues());
   return made;
 }
@@ -120,12 +123,18 @@ absl::Status ShardedOptimizer::BeginStreams() {
                                        .tier = std::move(tier_.options),
                                        .staging = bytes,
                                        .keeper = std::move(memory).Seal(),
-                                       .wait_timeout = options_.wait_timeout,
+                                       // Before the others' own: they would blame this worker.
+                                       .wait_timeout = options_.wait_timeout / 2,
                                        .failed = [this](const absl::Status& why) {
                                          const std::lock_guard lock(disk_mutex_);
                                          disk_status_ = why;
                                          disk_.notify_all();
                                        }}));
+    streams_.Fetch(stage(), nullptr);
+  } else if (options_.tier.has_value()) {
+    tier_.notes.push_back(absl::StrCat("no state goes to ", options_.tier->folder,
+                                       ": parameters are too small, or this optimizer's states "
+                                       "do not stream (docs/offload.md)"));
   }
   optimizer_ = std::make_unique<StageOptimizer>(options_.optimizer, mine(), std::span<std::byte>(),
                                                 streams_.PiecesOf(stage()));
@@ -168,7 +177,7 @@ absl::Status ShardedOptimizer::AddGradients(std::span<const float* const> gradie
     return FailedPrecondition("all ", options_.micro_batches, " micro-batches of update ", update_,
                               " are added: Step");
   }
-  if (lap_ == 0) RZ_RETURN_IF_ERROR(BeginFetch());
+  if (std::exchange(visited_, false)) streams_.Forget(stage());
   const ShardRing::Turn turn{.update = update_, .lap = lap_, .laps = options_.micro_batches};
   for (int shard = 0; shard < shards_->count(); ++shard) {
     const StageLayout& layout = shards_->layouts[shard];
@@ -252,10 +261,7 @@ absl::Status ShardedOptimizer::RunBlocks(const UpdateInput& input, std::byte* ou
     }
     done.wait();
   }
-  if (!tier_.file.has_value()) return absl::OkStatus();
-  streams_.Store(stage(), [this] { Came(stored_); });
-  const std::lock_guard lock(disk_mutex_);
-  return disk_status_;
+  return StoreAndFetch();
 }
 
 void ShardedOptimizer::RunShare(const UpdateInput& input, std::byte* out, const Share& share) {
@@ -268,16 +274,27 @@ void ShardedOptimizer::RunShare(const UpdateInput& input, std::byte* out, const 
     while (!update.Ready(i, [this, came] { Came(*came); })) {
       if (!AwaitDisk(*came).ok()) return;
     }
-    update.Do(i);
+    share.updates ? update.Do(i) : update.Skip(i);
   }
 }
 
-absl::Status ShardedOptimizer::BeginFetch() {
+absl::Status ShardedOptimizer::StoreAndFetch() {
+  const std::lock_guard lock(disk_mutex_);
+  if (!tier_.file.has_value() || !disk_status_.ok()) return disk_status_;
+  stored_ = false;
+  streams_.Store(stage(), [this] {
+    streams_.Fetch(stage(), nullptr);
+    Came(stored_);
+  });
+  return absl::OkStatus();
+}
+
+absl::Status ShardedOptimizer::DropFetched() {
   if (!tier_.file.has_value()) return absl::OkStatus();
   RZ_RETURN_IF_ERROR(AwaitDisk(stored_));
-  stored_ = false;  // nothing is under way that sets it
-  streams_.Fetch(stage(), nullptr);
-  return absl::OkStatus();
+  RunShare({}, nullptr, {.end = optimizer_->blocks().size(), .updates = false});
+  const std::lock_guard lock(disk_mutex_);
+  return disk_status_;
 }
 
 absl::Status ShardedOptimizer::AwaitDisk(const bool& came) const {
@@ -300,6 +317,7 @@ double ShardedOptimizer::rate() const {
 absl::Status ShardedOptimizer::VisitStates(
     const std::function<void(const NamedState&)>& visit) const {
   RZ_RETURN_IF_ERROR(AwaitDisk(stored_));
+  visited_ = true;
   for (const StateSpec& spec : StateLayout::Make(options_.optimizer, mine()).specs) {
     const StageOptimizer::ParameterState state = optimizer_->state(spec.parameter);
     const auto step = static_cast<float>(state.updates);
@@ -318,18 +336,29 @@ absl::Status ShardedOptimizer::LoadStates(
     const std::function<absl::Status(const std::string&, const std::string&, std::span<float>)>&
         fill) {
   if (lap_ > 0) return FailedPrecondition("states are loaded between two updates");
-  RZ_RETURN_IF_ERROR(AwaitDisk(stored_));
+  RZ_RETURN_IF_ERROR(DropFetched());
+  absl::Status filled;
   for (const StateSpec& spec : StateLayout::Make(options_.optimizer, mine()).specs) {
     StageOptimizer::ParameterState& state = optimizer_->state(spec.parameter);
     float step = 0;
     const bool steps = spec.kind == StateSpec::Kind::kStep;
     const std::span<float> moment =
         spec.kind == StateSpec::Kind::kFirst ? state.first : state.second;
-    RZ_RETURN_IF_ERROR(fill(mine().parameters[spec.parameter].name, spec.name,
-                            steps ? std::span(&step, 1) : moment));
+    filled.Update(fill(mine().parameters[spec.parameter].name, spec.name,
+                       steps ? std::span(&step, 1) : moment));
+    if (!filled.ok()) break;
     if (steps) state.updates = static_cast<int64_t>(step);
   }
-  streams_.Adopt(stage());
+  if (tier_.file.has_value()) {
+    streams_.Adopt(stage());
+    streams_.Fetch(stage(), nullptr);
+  }
+  RZ_RETURN_IF_ERROR(filled);
+  // Versions take turns: what the next update begins with lies where its number says.
+  if ((updates - update_) % 2 != 0 && mine().parameter_bytes > 0) {
+    std::memcpy(ring_->Version(updates), ring_->Version(update_),
+                static_cast<size_t>(mine().parameter_bytes));
+  }
   update_ = updates;
   return absl::OkStatus();
 }

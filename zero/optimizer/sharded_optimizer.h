@@ -83,7 +83,8 @@ class ShardedOptimizer {
       std::unique_ptr<Transport> transport, bool lends);
 
   // One micro-batch, by parameter; null: it has none. Undivided, of the micro-batch's own loss.
-  // FailedPrecondition when the update is already complete.
+  // FailedPrecondition when the update is already complete. Here and below the error of a tier's
+  // disk, which nobody has got yet: what could not be written is known later.
   absl::Status AddGradients(std::span<const float* const> gradients);
   // Has this worker added all its micro-batches of the update?
   bool ready() const { return lap_ == options_.micro_batches; }
@@ -130,14 +131,18 @@ class ShardedOptimizer {
   absl::Status RunBlocks(const UpdateInput& input, std::byte* out);
   // Of the blocks from begin to end, those of one thread.
   struct Share {
-    size_t begin, end;
+    size_t begin = 0, end = 0;
     size_t thread = 0, threads = 1;
+    bool updates = true;  // false: pieces are let go of, and nothing else
   };
   // Ends early if the disk fails.
   void RunShare(const UpdateInput& input, std::byte* out, const Share& share);
   StageId stage() const { return StageId(self().value); }
   absl::Status BeginStreams();
-  absl::Status BeginFetch();
+  // Lets go of what was fetched, as it is in the file.
+  absl::Status DropFetched();
+  // All pieces are released: once they are in the file they are fetched for the next update.
+  absl::Status StoreAndFetch();
   // Until `came`, or an error of the disk, which the store's wait_timeout limits.
   absl::Status AwaitDisk(const bool& came) const;
   void Came(bool& what);
@@ -160,8 +165,9 @@ class ShardedOptimizer {
   mutable std::mutex disk_mutex_;  // of the next three
   mutable std::condition_variable disk_;
   absl::Status disk_status_;
-  bool stored_ = true;  // the file has all states
-  Streams streams_;     // last: its thread uses all of the above
+  bool stored_ = true;            // the file has all states
+  mutable bool visited_ = false;  // the mapped file has taken memory
+  Streams streams_;               // last: its thread uses all of the above
 };
 
 }  // namespace ringzero
