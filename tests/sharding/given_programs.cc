@@ -59,10 +59,9 @@ absl::Status CheckMeaning(const Plan& plan, const std::vector<Program>& programs
 absl::Status Verify(const Plan& plan, const std::vector<Program>& programs) {
   RZ_RETURN_IF_ERROR(CheckPlan(plan));
   RZ_ASSIGN_OR_RETURN(LinkedRing ring, Joined(plan, programs));
-  const absl::Status linked = Link(plan, ring);
-  if (linked.ok()) return CheckRing(plan, ring);
-  RZ_RETURN_IF_ERROR(CheckMeaning(plan, ring));  // it says more
-  return linked;
+  RZ_RETURN_IF_ERROR(CheckMeaning(plan, ring));  // what links relies on it
+  RZ_RETURN_IF_ERROR(Link(plan, ring));
+  return CheckRing(plan, ring);
 }
 
 }  // namespace ringzero
