@@ -48,7 +48,7 @@ class Streams {
 
   // Where stages stream; once. The errors of StateStore::Create.
   absl::Status Begin(StreamOptions options);
-  // As StateStore's, of a stage that streams.
+  // As StateStore's, of a stage that streams. Any thread.
   void Fetch(StageId stage, StateStore::Done done) {
     store_->Fetch(layout_.group_of.at(stage), std::move(done));
   }

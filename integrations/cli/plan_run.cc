@@ -500,6 +500,7 @@ absl::StatusOr<CostProfile> MeasureCosts(const RunInput& input) {
   std::vector<CostProfile> costs;
   for (const std::string& result : results) {
     RZ_ASSIGN_OR_RETURN(WorkerReport report, FromBytes(result));
+    if (!report.costs.has_value()) return absl::InternalError("a worker has measured nothing");
     costs.push_back(*std::move(report.costs));
   }
   return Combine(costs);

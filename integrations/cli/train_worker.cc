@@ -518,7 +518,8 @@ class Worker {
 
   // CPU time of the process beyond that of the counted operations went to messages.
   absl::StatusOr<CostProfile> CostsOf(const WorkerReport& report) const {
-    const int iterations = std::max(report.steps.count, 1);
+    const int iterations = report.steps.count;
+    if (iterations == 0) return absl::InternalError("no iteration was measured");
     CostProfile costs{.micro_batch = static_cast<int>(config_.batch.micro_batch),
                       .threads = config_.cyclic.threads,
                       .workers = plan().workers,

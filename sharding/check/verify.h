@@ -29,7 +29,7 @@ namespace ringzero {
 // - nothing waits in a circle, with plan.window slots per channel.
 absl::Status VerifyPlan(const Plan& plan);
 
-// All of it, of linked programs.
+// What VerifyPlan checks, of programs that are linked.
 absl::Status CheckRing(const Plan& plan, const LinkedRing& ring);
 
 // --- meaning: one sequential run of all programs on symbols --------------------------------------

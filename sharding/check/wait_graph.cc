@@ -26,6 +26,7 @@ WaitGraph::Waits WaitGraph::FindWaits() const {
     const RingOp& op = ring_.ops[node];
     for (const int after : op.after) waits.all.push_back({after, Why::kAfter});
     if (op.kind == OpKind::kReceive) waits.all.push_back({ring_.partner[node], Why::kMessage});
+    // Of a ring in pieces this is a wait for a begin: good for circles, not for overwrites.
     if (op.kind != OpKind::kSend && op.behind >= 0) waits.all.push_back({op.behind, Why::kOrder});
     waits.first.push_back(static_cast<int>(waits.all.size()));
   }

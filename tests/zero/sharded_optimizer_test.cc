@@ -248,14 +248,23 @@ struct Large {
     const absl::Status added = Add(gradient);
     return added.ok() ? optimizer->Step() : added;
   }
-  std::map<std::string, std::vector<float>> States() const {
-    std::map<std::string, std::vector<float>> states;
+  using NamedStates = std::map<std::string, std::vector<float>>;
+  NamedStates States() const {
+    NamedStates states;
     const absl::Status visited =
         optimizer->VisitStates([&](const ShardedOptimizer::NamedState& state) {
           states[state.parameter + "." + state.state] = {state.values.begin(), state.values.end()};
         });
     EXPECT_EQ(visited, absl::OkStatus());
     return states;
+  }
+  absl::Status Load(int64_t updates, const NamedStates& states) {
+    const auto fill = [&](const std::string& parameter, const std::string& state,
+                          std::span<float> to) {
+      std::ranges::copy(states.at(parameter + "." + state), to.begin());
+      return absl::OkStatus();
+    };
+    return optimizer->LoadStates(updates, fill);
   }
   Values values{std::vector<float>(kSide * kSide, 1), std::vector<float>(kSide* kSide, 2)};
   std::unique_ptr<ShardedOptimizer> optimizer;
@@ -275,13 +284,8 @@ TEST(ShardedOptimizerTest, StatesComeAndGoThroughLittleMemory) {
   update_both(-2);
   const auto kept = in_file.States();
   update_both(1);
-  const auto fill = [&](const std::string& parameter, const std::string& state,
-                        std::span<float> values) {
-    std::ranges::copy(kept.at(parameter + "." + state), values.begin());
-    return absl::OkStatus();
-  };
-  EXPECT_EQ(in_memory.optimizer->LoadStates(2, fill), absl::OkStatus());
-  EXPECT_EQ(in_file.optimizer->LoadStates(2, fill), absl::OkStatus());
+  EXPECT_EQ(in_memory.Load(2, kept), absl::OkStatus());
+  EXPECT_EQ(in_file.Load(2, kept), absl::OkStatus());
   EXPECT_EQ(in_file.States(), kept);
   update_both(3);
   const auto refuse = [](const std::string&, const std::string& state, std::span<float>) {
@@ -303,13 +307,8 @@ TEST(ShardedOptimizerTest, LoadedStatesLeaveTheParameters) {
     EXPECT_EQ(each->Update(-2), absl::OkStatus());
   }
   const auto kept = one.States();
-  const auto fill = [&](const std::string& parameter, const std::string& state,
-                        std::span<float> values) {
-    std::ranges::copy(kept.at(parameter + "." + state), values.begin());
-    return absl::OkStatus();
-  };
-  EXPECT_EQ(one.optimizer->LoadStates(4, fill), absl::OkStatus());
-  EXPECT_EQ(other.optimizer->LoadStates(5, fill), absl::OkStatus());
+  EXPECT_EQ(one.Load(4, kept), absl::OkStatus());
+  EXPECT_EQ(other.Load(5, kept), absl::OkStatus());
   EXPECT_EQ(one.Update(1), absl::OkStatus());
   EXPECT_EQ(other.Update(1), absl::OkStatus());
   EXPECT_EQ(one.values, other.values);

@@ -83,12 +83,12 @@ class ShardedOptimizer {
       std::unique_ptr<Transport> transport, bool lends);
 
   // One micro-batch, by parameter; null: it has none. Undivided, of the micro-batch's own loss.
-  // FailedPrecondition when the update is already complete. Here and below the error of a tier's
-  // disk, which nobody has got yet: what could not be written is known later.
+  // FailedPrecondition when the update is already complete.
   absl::Status AddGradients(std::span<const float* const> gradients);
   // Has this worker added all its micro-batches of the update?
   bool ready() const { return lap_ == options_.micro_batches; }
-  // Updates this worker's shard and receives all others'. FailedPrecondition unless ready().
+  // Updates this worker's shard and receives all others'. FailedPrecondition unless ready(). Errors
+  // of a tier's disk, also of what the update before could not write.
   absl::Status Step();
 
   int64_t updates() const { return update_; }  // done so far
