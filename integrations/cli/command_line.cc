@@ -452,7 +452,7 @@ absl::Status RunConfig(const CommandLine& line) {
 
 absl::Status RunBlame(const CommandLine& line) {
   RZ_ASSIGN_OR_RETURN(const std::vector<FlightRecord> records, ReadFolder(line.config));
-  return PrintToStdout(BlameFlights(records).text);
+  return PrintToStdout(BlameFlights(records));
 }
 
 absl::Status RunTrace(const CommandLine& line) {

@@ -166,14 +166,15 @@ std::string Beside(const Failures& failures) {
 }
 
 // A worker without a record whose death ended the run elsewhere: "worker 2 died: …".
-const FlightRecord* WhoHeardOfADeath(Records records, WorkerId* dead) {
+const FlightRecord* WhoHeardOfADeath(Records records) {
   for (const FlightRecord& record : records) {
+    WorkerId dead{0};
     if (record.error.code() != absl::StatusCode::kUnavailable) continue;
     const absl::Status cause = CauseOf(record.error);
     absl::string_view words = cause.message();
     if (!absl::ConsumePrefix(&words, "worker ")) continue;
-    if (!absl::SimpleAtoi(words.substr(0, words.find(' ')), &dead->value)) continue;
-    if (RecordOf(records, *dead) == nullptr) return &record;
+    if (!absl::SimpleAtoi(words.substr(0, words.find(' ')), &dead.value)) continue;
+    if (RecordOf(records, dead) == nullptr) return &record;
   }
   return nullptr;
 }
@@ -189,11 +190,10 @@ std::string Missing(Records records) {
 
 }  // namespace
 
-FlightBlame BlameFlights(std::span<const FlightRecord> written) {
+std::string BlameFlights(std::span<const FlightRecord> written) {
   const Moment moment = LastMoment(written);
   const std::vector<FlightRecord>& records = moment.records;
-  FlightBlame blame;
-  std::string& text = blame.text;
+  std::string text;
   for (const FlightRecord& record : records) {
     absl::StrAppend(&text, "worker ", record.worker.value, " ",
                     record.has_waits ? record.now.says : "left no waits", LastEnd(record), "\n");
@@ -204,7 +204,6 @@ FlightBlame BlameFlights(std::span<const FlightRecord> written) {
   struct End {
     int waiters = 0;
     std::string longest;
-    bool circle = false;
   };
   std::map<int, End> ends;
   std::chrono::nanoseconds longest(0);
@@ -213,33 +212,27 @@ FlightBlame BlameFlights(std::span<const FlightRecord> written) {
     longest = std::max(longest, AtOneThing(record));
     if (moment.failed ? !record.now.next.has_value() : !TakesTooLong(record)) continue;
     WorkerId last{0};
-    const BlameChain chain = ChainFrom(records, record, &last);
+    std::string words = ChainFrom(records, record, &last).Describe();
     End& end = ends[last.value];
     ++end.waiters;
-    std::string words = chain.Describe();
-    end.circle = end.circle || words.starts_with("workers wait in a circle");
     if (words.size() > end.longest.size()) end.longest = std::move(words);
   }
   if (const Failures failures = FirstToFail(records); failures.first != nullptr) {
     const FlightRecord& failed = *failures.first;
-    if (failures.beside.empty()) blame.first_cause = failed.worker;
     absl::StrAppend(&text, "first cause: ", ReportedBy(failed.worker, failed.error).message(), "\n",
                     Beside(failures));
-  } else if (WorkerId dead; const FlightRecord* heard = WhoHeardOfADeath(records, &dead)) {
-    blame.first_cause = dead;
+  } else if (const FlightRecord* heard = WhoHeardOfADeath(records)) {
     absl::StrAppend(&text, "first cause: ", CauseOf(heard->error).message(), "\n");
   } else if (ends.empty() && !moment.failed) {
     absl::StrAppend(&text, "nobody waits too long: ", SecondsText(longest), " at most\n");
   } else if (ends.empty()) {
     absl::StrAppend(&text, "nobody waits for another worker\n");
   } else {
-    const auto most = std::max_element(ends.begin(), ends.end(), [](const auto& a, const auto& b) {
-      return a.second.waiters < b.second.waiters;
-    });
-    if (!most->second.circle) blame.first_cause = WorkerId(most->first);
+    const auto most =
+        std::ranges::max_element(ends, {}, [](const auto& end) { return end.second.waiters; });
     absl::StrAppend(&text, "first cause: ", most->second.longest, "\n");
   }
-  return blame;
+  return text;
 }
 
 }  // namespace ringzero

@@ -2,7 +2,7 @@
 //
 //   RZ_RETURN_IF_ERROR(WriteFlightFile("flight", record));          // flight/worker-2.flight
 //   RZ_ASSIGN_OR_RETURN(std::vector<FlightRecord> all, ReadFlightFolder("flight"));
-//   std::fputs(BlameFlights(all).text.c_str(), stdout);             // who waits for whom
+//   std::fputs(BlameFlights(all).c_str(), stdout);                  // who waits for whom
 //
 // A file is a head of lines ("worker 2 of 4") and the events behind it, 32 bytes each
 // (docs/sight.md). A trace's file is the same, with all events of a run. Thread-safe.
@@ -82,20 +82,13 @@ absl::StatusOr<FlightRecord> ReadFlightFile(const std::string& path);
 // one is not to be read, or is of a run of another size.
 absl::StatusOr<std::vector<FlightRecord>> ReadFlightFolder(const std::string& folder);
 
-// Who waits for whom, and the first cause.
-struct FlightBlame {
-  // None: no worker waits too long, they wait in a circle, or several failed by clocks that were
-  // not compared.
-  std::optional<WorkerId> first_cause;
-  std::string text;  // lines for a person
-};
-
-// The chain of questions that a worker asks after wait_timeout (zero/flight/blame.h), asked of
-// records of one run, ascending by worker; at least one. Only records of one moment are compared:
+// Who waits for whom, and the first cause, as lines for a person: the chain of questions that a
+// worker asks after wait_timeout (zero/flight/blame.h), asked of records of one run, ascending by
+// worker; at least one. Only records of one moment are compared:
 // those of the end if the run failed, else the newest. Without a failure only a worker that is at
 // one thing for more than 5 s, and for more than twice as long as at anything before, begins a
 // chain. A pure function (zero/flight/flight_blame.cc).
-FlightBlame BlameFlights(std::span<const FlightRecord> records);
+std::string BlameFlights(std::span<const FlightRecord> records);
 
 }  // namespace ringzero
 
