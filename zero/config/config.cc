@@ -626,15 +626,6 @@ absl::StatusOr<RuleQuestion> QuestionOf(const Config& config) {
 
 }  // namespace
 
-absl::Status CheckedConfig::status() const {
-  std::string lines;
-  for (const Finding& finding : findings.all()) {
-    if (finding.kind != Finding::Kind::kError) continue;
-    absl::StrAppend(&lines, lines.empty() ? "" : "\n", finding.line);
-  }
-  return lines.empty() ? absl::OkStatus() : absl::InvalidArgumentError(lines);
-}
-
 CheckedConfig CheckConfig(absl::string_view text, const ConfigSource& source) {
   CheckedConfig checked;
   Findings& findings = checked.findings;

@@ -205,8 +205,6 @@ struct Config {
 struct CheckedConfig {
   Config config;
   Findings findings;
-  // All errors, a line each; OK when there is none.
-  absl::Status status() const;
 };
 
 CheckedConfig CheckConfig(absl::string_view text, const ConfigSource& source);
