@@ -38,13 +38,11 @@ TEST(FlightRecorderTest, KeepsTheLastOnes) {
   // One slot may be being written.
   ASSERT_EQ(last.size(), 7u);
   for (int i = 0; i < 7; ++i) EXPECT_EQ(last[i].op, Numbered(93 + i));
-  EXPECT_EQ(recorder.recorded(), 100u);
 }
 
 TEST(FlightRecorderTest, WithoutRoomItRecordsNothing) {
   FlightRecorder recorder({.capacity = 0});
   recorder.Record(FlightRecorder::Writer::kPool, {EventKind::kBegin, Op{}});
-  EXPECT_EQ(recorder.recorded(), 0u);
   EXPECT_TRUE(recorder.Last().empty());
 }
 

@@ -66,12 +66,6 @@ std::vector<Event> FlightRecorder::Last() const {
   return last;
 }
 
-uint64_t FlightRecorder::recorded() const {
-  uint64_t sum = 0;
-  for (const EventRing& ring : rings_) sum += ring.written();
-  return sum;
-}
-
 absl::StatusOr<std::unique_ptr<TraceStream>> TraceStream::Create(TraceStreamOptions options) {
   std::unique_ptr<TraceStream> stream(new TraceStream(std::move(options)));
   const TraceStreamOptions& given = stream->options_;

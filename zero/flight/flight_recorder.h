@@ -101,7 +101,6 @@ class FlightRecorder {
   void ReadNew(Cursor& cursor, const std::function<void(const PackedEvent&)>& take) const;
   // What the rings hold, by time.
   std::vector<Event> Last() const;
-  uint64_t recorded() const;  // since the start
 
  private:
   const bool on_;
