@@ -181,10 +181,6 @@ absl::Status ReadEvents(absl::string_view bytes, std::vector<Event>& events) {
 
 }  // namespace
 
-bool FlightRecord::operator==(const FlightRecord& other) const {
-  return FlightToString(*this) == FlightToString(other);
-}
-
 std::string SteadyClockName() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;

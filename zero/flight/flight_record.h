@@ -55,8 +55,6 @@ struct FlightRecord {
   std::vector<OpenOperation> open;
   std::vector<Undelivered> undelivered;
   std::vector<Event> events;  // by time
-
-  bool operator==(const FlightRecord& other) const;
 };
 
 // Of a clock that /proc gives no name: equal to no other.
