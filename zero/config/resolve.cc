@@ -180,9 +180,8 @@ class Resolver {
   enum class Voice { kAloud, kSilent };
 
   template <typename... Parts>
-  Finding* Add(Found kind, const JsonValue& value, absl::string_view path,
-               const Parts&... message) {
-    return findings_.Add(kind, value.place, absl::Utf8SafeCEscape(path), absl::StrCat(message...));
+  void Add(Found kind, const JsonValue& value, absl::string_view path, const Parts&... message) {
+    findings_.Add(kind, value.place, absl::Utf8SafeCEscape(path), absl::StrCat(message...));
   }
 
   std::string TypeOf(absl::string_view path) const { return SectionType(keys_, path); }
@@ -214,13 +213,13 @@ class Resolver {
   }
 
   void CheckMember(const JsonValue& value, absl::string_view parent, Voice voice) {
-    if (value.key.empty()) return (void)Add(Found::kError, value, parent, "an empty key");
+    if (value.key.empty()) return Add(Found::kError, value, parent, "an empty key");
     const std::string given = Join(parent, value.key);
     const KeySpec* key = Find(parent, value.key);
     if (key == nullptr) return AddUnknown(value, given);
     if (key->state == KeyState::kRemoved) {
       const absl::string_view by = key->section() == "cyclic" ? "; " : " from DeepSpeed; ";
-      return (void)Add(Found::kError, value, given, "removed", by, key->why);
+      return Add(Found::kError, value, given, "removed", by, key->why);
     }
     if (!key->types.empty() && !BelongsTo(*key, TypeOf(key->path))) {
       if (TypeIsMissing(key->path)) return;
@@ -234,7 +233,7 @@ class Resolver {
     // DeepSpeed looks at the old name of bf16 only if bf16 itself is null.
     const JsonValue* now = root_.Find(kBf16);
     if (given == key->also && key->path == kBf16 && now != nullptr && !IsNull(*now)) {
-      return (void)Add(Found::kMinor, value, given, "does nothing here: bf16 is given, too");
+      return Add(Found::kMinor, value, given, "does nothing here: bf16 is given, too");
     }
     if (given == kBf16 && IsNull(value)) return keys_.SetNull(given, value.place);
     if (absl::StartsWith(value.key, "cpu_offload") && !key->is_idle() && !IsAuto(value)) {
@@ -261,8 +260,7 @@ class Resolver {
                                                        : Found::kNote;
     const std::string idle = absl::StrCat("does nothing here: ", key.why);
     if (IsAuto(value) && TakesAuto(key)) {
-      Finding* said = Add(kind, value, key.path, idle, "; \"auto\" needs no value");
-      if (said != nullptr) said->is_auto = true;
+      Add(kind, value, key.path, idle, "; \"auto\" needs no value");
       return keys_.Set(key.path, value, value.origin);
     }
     const bool section = key.type == KeyType::kSection;
@@ -287,7 +285,7 @@ class Resolver {
     const KeySpec& now = *FindKey(Join(key.parent(), section.key));
     const absl::StatusOr<JsonValue> on = ConvertValue(value, key);
     if (!IsFirst(value, key.path, now) || IsNull(value)) return;
-    if (!on.ok()) return (void)Add(Found::kError, value, key.path, on.status().message());
+    if (!on.ok()) return Add(Found::kError, value, key.path, on.status().message());
     Add(Found::kNote, value, key.path, "an old word for ", now.path);
     JsonValue device = value;
     device.kind = JsonValue::Kind::kString;
@@ -409,10 +407,10 @@ bool RefusedByTraining(Finding::Kind kind) {
          kind == Finding::Kind::kMustSet;
 }
 
-Finding* Findings::Add(Finding::Kind kind, const Place& place, absl::string_view path,
-                       absl::string_view message) {
+void Findings::Add(Finding::Kind kind, const Place& place, absl::string_view path,
+                   absl::string_view message) {
   // The first error is never left out: it decides whether the file is taken.
-  if (IsFull() && (kind != Found::kError || First(kind) != nullptr)) return nullptr;
+  if (IsFull() && (kind != Found::kError || First(kind) != nullptr)) return;
   std::string line = absl::StrCat(place.text, place.text.empty() ? "" : ": ", path,
                                   path.empty() ? "" : ": ", message);
   if (line.size() > kMaxLine) {
@@ -420,7 +418,6 @@ Finding* Findings::Add(Finding::Kind kind, const Place& place, absl::string_view
   }
   all_.push_back(
       {.kind = kind, .path = std::string(path), .line = std::move(line), .file_line = place.line});
-  return &all_.back();
 }
 
 void Findings::Sort() { std::ranges::stable_sort(all_, {}, &Finding::file_line); }

@@ -35,9 +35,8 @@ struct Finding {
   };
   Kind kind;
   std::string path;
-  std::string line;      // "place: path: message", one line
-  int file_line;         // of the place
-  bool is_auto = false;  // the key does nothing here, its value is "auto", and the line says so
+  std::string line;  // "place: path: message", one line
+  int file_line;     // of the place
 };
 
 // Is it a kind that is no error, but that `train` refuses?
@@ -45,9 +44,9 @@ bool RefusedByTraining(Finding::Kind kind);
 
 class Findings {
  public:
-  // Returns the finding, valid until the next change. Null: left out, as there are too many.
-  Finding* Add(Finding::Kind kind, const Place& place, absl::string_view path,
-               absl::string_view message);
+  // Left out where there are too many.
+  void Add(Finding::Kind kind, const Place& place, absl::string_view path,
+           absl::string_view message);
   // In the order of the file's lines; findings that belong to no line come last.
   void Sort();
   const std::vector<Finding>& all() const { return all_; }

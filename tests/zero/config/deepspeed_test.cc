@@ -213,8 +213,9 @@ Names RefusedKeys(const std::string& reason) {
 Names AutosOf(const Findings& findings) {
   Names paths;
   for (const Finding& finding : findings.all()) {
-    const bool is_auto = finding.is_auto || finding.kind == Finding::Kind::kAuto ||
-                         finding.kind == Finding::Kind::kMustSet;
+    const bool is_auto = finding.kind == Finding::Kind::kAuto ||
+                         finding.kind == Finding::Kind::kMustSet ||
+                         absl::EndsWith(finding.line, "; \"auto\" needs no value");
     if (is_auto) paths.insert(finding.path);
   }
   return paths;
