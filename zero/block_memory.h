@@ -49,7 +49,6 @@ class Stamp {
   Stamp(std::byte* data, size_t bytes)
       : at_(reinterpret_cast<std::atomic<int64_t>*>(data + AlignPayload(bytes))) {}
 
-  bool exists() const { return at_ != nullptr; }
   void Set(int64_t holds) const {
     if (at_ != nullptr) at_->store(holds, std::memory_order_release);
   }

@@ -183,9 +183,6 @@ absl::StatusOr<Version> Engine::Ask(Request request) {
 absl::Status Engine::Finish() { return impl_->Finish(); }
 void Engine::Abort(const absl::Status& why) { impl_->Abort(why); }
 const Plan& Engine::plan() const { return impl_->executor_.plan(); }
-const std::vector<StageLayout>& Engine::layouts() const {
-  return impl_->executor_.options().layouts;
-}
 const FlightRecorder& Engine::recorder() const { return impl_->executor_.recorder(); }
 FlightRecord Engine::Flight(const std::string& why) const { return impl_->flight_.Record(why); }
 void Engine::MeasureClock() { impl_->flight_.MeasureClock(); }

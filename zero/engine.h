@@ -171,7 +171,6 @@ class Engine {
   absl::Status status() const;
 
   const Plan& plan() const;
-  const std::vector<StageLayout>& layouts() const;
   EngineStats stats() const;  // any thread
   // What every part is doing now, for errors: the computing thread's wait, open messages, queues.
   std::string DebugString() const;

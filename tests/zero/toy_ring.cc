@@ -98,6 +98,7 @@ class ToyWorker {
   ToyWorker(const ToyOptions& options, Engine* engine, const std::vector<float>& statistics,
             ToyResult* result)
       : toy_(AsAsked(options)),
+        layouts_(ToyLayouts(options)),
         requests_(options.requests),
         engine_(*engine),
         statistics_(statistics),
@@ -143,7 +144,7 @@ class ToyWorker {
       const float* theta = seen[j].data();
       const bool tied = toy_.o.tied && j == stages - 1 && j > 0;
       a.push_back(toy_.Forward(theta, tied ? seen[0].data() : nullptr, a[j]));
-      Buffer statistics = MakeHeapBuffer(engine_.layouts()[j].statistics_bytes);
+      Buffer statistics = MakeHeapBuffer(layouts_[j].statistics_bytes);
       std::memcpy(statistics.data(), &a[j], sizeof(float));
       copies.clear();
       RZ_RETURN_IF_ERROR(engine_.EndForward(StageId(j), std::move(statistics)));
@@ -170,7 +171,7 @@ class ToyWorker {
       const bool adds = (lap.iteration.value + lap.micro_batch + j) % 2 == 0;
       std::byte* sum = adds ? engine_.OpenSum(StageId(j)) : nullptr;
       if (sum != nullptr) {
-        AddContribution(engine_.layouts()[j], 0, {given.data, given.type},
+        AddContribution(layouts_[j], 0, {given.data, given.type},
                         {kSeed, lap.iteration.value, lap.micro_batch}, sum);
       } else {
         handed_over.push_back(std::move(given));
@@ -236,7 +237,7 @@ class ToyWorker {
   }
 
   void ShowOwned(const CollectedPart& part) {
-    const StageLayout& layout = engine_.layouts()[part.stage.value];
+    const StageLayout& layout = layouts_[part.stage.value];
     std::vector<float>& to = result_.collected;
     if (part.kind == CollectedPart::Kind::kGradient) {
       for (const ParameterSpec& spec : layout.parameters) {
@@ -259,6 +260,7 @@ class ToyWorker {
   }
 
   Toy toy_;
+  const std::vector<StageLayout> layouts_;
   const std::vector<ToyRequest> requests_;
   Engine& engine_;
   const std::vector<float>& statistics_;

@@ -113,7 +113,6 @@ class StageOptimizer {
   // All of it at once, with scratch of its own where the input brings none.
   void Update(const UpdateInput& input, std::byte* out);
 
-  int64_t state_bytes() const { return moment_bytes_; }
   // Working memory of an update, free between updates: of the parameter that needs most.
   int64_t scratch_bytes() const { return scratch_bytes_; }
 
