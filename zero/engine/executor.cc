@@ -258,4 +258,13 @@ std::function<void()> Executor::BeginElsewhere(int64_t op) {
   };
 }
 
+Done Executor::AtEnd(std::function<void()> then) {
+  return [this, then = std::move(then)](const absl::Status& end) {
+    const Lock lock = Hold();
+    if (!guarded_.error.ok()) return;
+    if (!end.ok()) return Fail(end);
+    then();
+  };
+}
+
 }  // namespace ringzero

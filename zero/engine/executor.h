@@ -164,6 +164,9 @@ class Executor {
   void RunOnPool(int64_t op, std::function<absl::Status()> work);
   // Begins what a thread does that is not the pool's. It calls the result, once: `op` is over.
   std::function<void()> BeginElsewhere(int64_t op);
+  // What a transport is to call at a message's end: `then` runs with the lock held, unless the run
+  // is over; an error ends the run.
+  Done AtEnd(std::function<void()> then);
   const Instruction& OpOf(int64_t op) const { return guarded_.program.at(op).linked.op; }
   Guarded& guarded() { return guarded_; }
   const Guarded& guarded() const { return guarded_; }

@@ -21,18 +21,6 @@ size_t BytesOf(const EngineOptions& options, const Op& message) {
 
 using Writer = Executor::Writer;
 
-Messages::Messages(Executor& executor, BlockMemory& blocks, LentMemory& lent, Norms& norms)
-    : executor_(executor), blocks_(blocks), lent_(lent), norms_(norms) {
-  const auto channels = size_t{kChannelCount} * static_cast<size_t>(executor_.plan().workers);
-  sent_.resize(channels);
-  received_.resize(channels);
-}
-
-uint32_t Messages::NextMessage(std::vector<uint32_t>& counts, const Op& op) {
-  return counts[static_cast<size_t>(op.peer.value * kChannelCount) +
-                static_cast<size_t>(op.channel)]++;
-}
-
 void Messages::RecordArrival(const Op& op, uint32_t count) {
   executor_.recorder().Record(Writer::kMessages, {EventKind::kBegin, op, count});
   executor_.recorder().Record(Writer::kMessages, {EventKind::kEnd, op, count});
@@ -47,18 +35,12 @@ std::span<std::byte> Messages::PayloadOf(const Instruction& op) const {
 
 absl::Status Messages::Expect(int64_t number) {
   const Op& op = executor_.OpOf(number);
-  const uint32_t count = NextMessage(received_, op);
-  return executor_.transport()->ExpectWord(
-      op.peer, MessageKeyOf(op),
-      [this, number, count](const absl::Status& word) { ArriveWord(number, count, word); });
-}
-
-void Messages::ArriveWord(int64_t number, uint32_t count, const absl::Status& word) {
-  const Executor::Lock lock = executor_.Hold();
-  if (!executor_.guarded().error.ok()) return;
-  if (!word.ok()) return executor_.Fail(word);
-  RecordArrival(executor_.OpOf(number), count);
-  executor_.Arrive(number);
+  const uint32_t count = received_[{op.peer, op.channel}]++;
+  return executor_.transport()->ExpectWord(op.peer, MessageKeyOf(op),
+                                           executor_.AtEnd([this, number, count] {
+                                             RecordArrival(executor_.OpOf(number), count);
+                                             executor_.Arrive(number);
+                                           }));
 }
 
 absl::StatusOr<bool> Messages::Receive(int64_t number) {
@@ -66,13 +48,13 @@ absl::StatusOr<bool> Messages::Receive(int64_t number) {
   Transport& transport = *executor_.transport();
   const MemoryBlock& target = op.uses[0].block;
   if (!IsWord(op)) {
-    const uint32_t count = NextMessage(received_, op);
+    const uint32_t count = received_[{op.peer, op.channel}]++;
     // The memory of a sum keeps its stamp: other workers may still add to the sum that is there.
     // The next sum comes only when that one has gone on.
     if (CarriesParameters(op.channel)) blocks_.StampAt(target).Set(Stamp::kBeingWritten);
-    RZ_RETURN_IF_ERROR(transport.Post(
-        op.peer, MessageKeyOf(op), PayloadOf(op),
-        [this, number, count](const absl::Status& came) { Arrive(number, count, came); }));
+    RZ_RETURN_IF_ERROR(
+        transport.Post(op.peer, MessageKeyOf(op), PayloadOf(op),
+                       executor_.AtEnd([this, number, count] { Arrive(number, count); })));
     return false;
   }
   // From now on the target is a name for what was lent; but of a sum that came home.
@@ -83,10 +65,7 @@ absl::StatusOr<bool> Messages::Receive(int64_t number) {
   return true;
 }
 
-void Messages::Arrive(int64_t number, uint32_t count, const absl::Status& came) {
-  const Executor::Lock lock = executor_.Hold();
-  if (!executor_.guarded().error.ok()) return;
-  if (!came.ok()) return executor_.Fail(came);
+void Messages::Arrive(int64_t number, uint32_t count) {
   const Instruction& op = executor_.OpOf(number);
   RecordArrival(op, count);
   StampArrived(op);
@@ -131,7 +110,7 @@ absl::Status Messages::CheckReads(const LinkedOp& linked) const {
 
 absl::StatusOr<bool> Messages::Send(int64_t number) {
   const Instruction op = executor_.OpOf(number);
-  const uint32_t count = NextMessage(sent_, op);
+  const uint32_t count = sent_[{op.peer, op.channel}]++;
   const MessageKey key = MessageKeyOf(op);
   Transport& transport = *executor_.transport();
   executor_.recorder().Record(Writer::kMessages, {EventKind::kBegin, op, count});
@@ -140,19 +119,12 @@ absl::StatusOr<bool> Messages::Send(int64_t number) {
     RZ_RETURN_IF_ERROR(transport.SendWord(op.peer, key));
   } else {
     StampSent(op);
-    RZ_RETURN_IF_ERROR(
-        transport.Send(op.peer, key, PayloadOf(op),
-                       [this, number](const absl::Status& left) { Leave(number, left); }));
+    RZ_RETURN_IF_ERROR(transport.Send(op.peer, key, PayloadOf(op), executor_.AtEnd([this, number] {
+      executor_.Complete(number);
+    })));
   }
   executor_.recorder().Record(Writer::kMessages, {EventKind::kEnd, op, count});
   return IsWord(op);
-}
-
-void Messages::Leave(int64_t number, const absl::Status& left) {
-  const Executor::Lock lock = executor_.Hold();
-  if (!executor_.guarded().error.ok()) return;
-  if (!left.ok()) return executor_.Fail(left);
-  executor_.Complete(number);
 }
 
 }  // namespace ringzero

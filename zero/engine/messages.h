@@ -5,7 +5,9 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,7 +21,8 @@ namespace ringzero {
 class Messages {
  public:
   // All must outlive this.
-  Messages(Executor& executor, BlockMemory& blocks, LentMemory& lent, Norms& norms);
+  Messages(Executor& executor, BlockMemory& blocks, LentMemory& lent, Norms& norms)
+      : executor_(executor), blocks_(blocks), lent_(lent), norms_(norms) {}
 
   // Begins a message. True: it is done; else its end completes the operation.
   absl::StatusOr<bool> Send(int64_t op);
@@ -36,13 +39,8 @@ class Messages {
   const std::array<uint64_t, kMaxMessageKinds>& lent_bytes() const { return lent_bytes_; }
 
  private:
-  // The number of the message of `op` on its channel, by what has been counted so far.
-  static uint32_t NextMessage(std::vector<uint32_t>& counts, const Op& op);
-  void ArriveWord(int64_t op, uint32_t count, const absl::Status& word);
   // The payload of a receive is in its block.
-  void Arrive(int64_t op, uint32_t count, const absl::Status& came);
-  // That of a send has left its block.
-  void Leave(int64_t op, const absl::Status& left);
+  void Arrive(int64_t op, uint32_t count);
   void RecordArrival(const Op& op, uint32_t count);
   // The stamp of a lent block into which a message from another host has come, or from which one
   // goes there.
@@ -55,7 +53,7 @@ class Messages {
   BlockMemory& blocks_;
   LentMemory& lent_;
   Norms& norms_;
-  std::vector<uint32_t> sent_, received_;  // by peer and channel
+  std::map<std::pair<WorkerId, Channel>, uint32_t> sent_, received_;  // messages
   std::array<uint64_t, kMaxMessageKinds> lent_bytes_{};
 };
 
