@@ -22,38 +22,25 @@ namespace ringzero {
 namespace {
 
 int64_t ValueBytes(const ParameterSpec& parameter) {
-  const int64_t values = std::accumulate(parameter.shape.begin(), parameter.shape.end(), int64_t{1},
-                                         std::multiplies<>());
-  return values * static_cast<int64_t>(sizeof(float));
-}
-
-int64_t BytesOf(const ParameterSpec& parameter) {
-  return static_cast<int64_t>(AlignPayload(static_cast<size_t>(ValueBytes(parameter))));
+  return parameter.numel * SizeOf(ValueType::kFp32);
 }
 
 enum ShardMessage : uint8_t { kSums, kComplete, kVersions, kSquares };
 
 constexpr int kSquaresBlock = 2;
 
-MessageKey KeyOf(ShardMessage kind, int64_t update, int lap, int shard) {
+MessageKey KeyOf(uint8_t kind, int64_t update, int lap, int shard) {
   return {.kind = kind, .tag = (uint64_t(update) << 32) | (uint64_t(lap) << 16) | uint64_t(shard)};
 }
 
-size_t SumBytes(const StageLayout& layout) { return static_cast<size_t>(layout.sum_bytes); }
-size_t VersionBytes(const StageLayout& layout) {
-  return static_cast<size_t>(layout.parameter_bytes);
-}
-size_t SquaresBytes(const StageLayout& layout) {
-  return static_cast<size_t>(layout.trainable_count) * sizeof(double);
-}
-
-// Of a block in an arena; 0 bytes are no block.
-size_t Room(size_t bytes) { return bytes == 0 ? 0 : ArenaBytes(static_cast<int64_t>(bytes)); }
+size_t SumBytes(const StageLayout& layout) { return layout.sum_bytes; }
+size_t VersionBytes(const StageLayout& layout) { return layout.parameter_bytes; }
+size_t SquaresBytes(const StageLayout& layout) { return layout.trainable_count * sizeof(double); }
 
 // Where an owner's versions and squares begin, and where they end.
 std::array<size_t, 4> OffsetsOf(const StageLayout& layout) {
-  const size_t version = Room(VersionBytes(layout));
-  return {0, version, 2 * version, 2 * version + Room(SquaresBytes(layout))};
+  const size_t version = ArenaBytes(VersionBytes(layout));
+  return {0, version, 2 * version, 2 * version + ArenaBytes(SquaresBytes(layout))};
 }
 
 // The most that a message of a kind has.
@@ -83,16 +70,17 @@ absl::StatusOr<FlatShards> FlatShards::Make(const std::vector<ParameterSpec>& pa
     if (names.insert(parameter.name).second) continue;
     return InvalidArgument("two parameters are called ", parameter.name);
   }
+  const std::vector<ParameterSpec> specs = StageLayout::Make(parameters, {}).parameters;
+  const auto bytes_of = [&](int i) { return AlignPayload(ValueBytes(specs[i])); };
   std::vector<int> order(parameters.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int a, int b) { return BytesOf(parameters[a]) > BytesOf(parameters[b]); });
+  std::ranges::stable_sort(order, std::ranges::greater(), bytes_of);
   FlatShards shards;
   shards.places.resize(parameters.size());
-  std::vector<int64_t> bytes(static_cast<size_t>(workers));
+  std::vector<size_t> bytes(static_cast<size_t>(workers));
   for (const int parameter : order) {
-    const auto least = std::min_element(bytes.begin(), bytes.end()) - bytes.begin();
-    bytes[least] += BytesOf(parameters[parameter]);
+    const auto least = std::ranges::min_element(bytes) - bytes.begin();
+    bytes[least] += bytes_of(parameter);
     shards.places[parameter].shard = static_cast<int>(least);
   }
   std::vector<std::vector<ParameterSpec>> cut(static_cast<size_t>(workers));
@@ -145,10 +133,11 @@ TransportOptions ShardRing::Needs(const FlatShards& shards, WorkerId self, bool 
   TransportOptions options;
   options.parameter_bytes = OffsetsOf(mine).back();
   if (!lends) {
-    options.parameter_bytes += 2 * Room(LargestPassed(shards));
-    options.sum_bytes = 2 * Room(Largest(shards, SumBytes)) + Room(SumBytes(mine));
+    options.parameter_bytes += 2 * ArenaBytes(LargestPassed(shards));
+    options.sum_bytes = 2 * ArenaBytes(Largest(shards, SumBytes)) + ArenaBytes(SumBytes(mine));
   } else if (self.value == 0) {
-    for (const StageLayout& layout : shards.layouts) options.sum_bytes += Room(SumBytes(layout));
+    for (const StageLayout& layout : shards.layouts)
+      options.sum_bytes += ArenaBytes(SumBytes(layout));
   }
   return options;
 }
@@ -245,7 +234,7 @@ absl::StatusOr<std::byte*> ShardRing::PayloadIn(std::span<std::byte> into, const
 
 ShardRing::Place ShardRing::PlaceOfSum(int shard) const {
   size_t offset = 0;
-  for (int i = 0; i < shard; ++i) offset += Room(SumBytes(shards_.layouts[i]));
+  for (int i = 0; i < shard; ++i) offset += ArenaBytes(SumBytes(shards_.layouts[i]));
   return {WorkerId(0), MemoryUse::kSums, offset};
 }
 
@@ -293,9 +282,7 @@ std::byte* ShardRing::Version(int64_t update) {
 absl::Status ShardRing::SendAround(const Round& round) {
   const int all = workers();
   const WorkerId left((self().value + all - 1) % all), right((self().value + 1) % all);
-  const auto key = [&](int shard) {
-    return KeyOf(static_cast<ShardMessage>(round.kind), round.update, 0, shard);
-  };
+  const auto key = [&](int shard) { return KeyOf(round.kind, round.update, 0, shard); };
   const size_t mine = round.bytes(shards_.layouts[self().value]);
   if (all > 1 && mine > 0) {
     RZ_RETURN_IF_ERROR(Send(right, key(self().value), mine_[round.block], mine));
