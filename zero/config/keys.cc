@@ -60,13 +60,6 @@ KeyRange RangeOf(absl::string_view text) {
   return range;
 }
 
-// "a|b|=c|d": a and b in any case; the choices behind the first "=" only as they are written.
-void SetChoices(absl::string_view text, KeySpec& key) {
-  const auto [choices, exact] = SplitOnce(text, "=");
-  key.choices = std::string(absl::StripSuffix(choices, "|"));
-  key.exact = std::string(exact);
-}
-
 class Table {
  public:
   Table() {
@@ -74,10 +67,18 @@ class Table {
     for (const absl::string_view row : absl::StrSplit(joined, '\n', absl::SkipEmpty())) {
       if (row[0] != '#') ReadRow(row);
     }
+    for (const KeySpec& key : keys) {
+      by_path.emplace(key.path, &key);
+      for (const absl::string_view name : absl::StrSplit(key.also, '|', absl::SkipEmpty())) {
+        by_path.emplace(Join(key.parent(), name), &key);
+      }
+    }
   }
 
   std::vector<KeySpec> keys;
   std::vector<ForeignName> foreign;
+  // Several if types share a path. Paths of other names (`also`) are there, too.
+  std::multimap<std::string, const KeySpec*, std::less<>> by_path;
 
  private:
   void ReadRow(absl::string_view row) {
@@ -200,8 +201,11 @@ class Table {
       key.list_length = 2;
     } else if (absl::StrContains(word, "..")) {
       key.range = RangeOf(word);
-    } else {
-      SetChoices(Expanded(word), key);
+    } else {  // "a|b|=c|d": a and b in any case; behind the first "=" only as they are written
+      const std::string all = Expanded(word);
+      const auto [choices, exact] = SplitOnce(all, "=");
+      key.choices = std::string(absl::StripSuffix(choices, "|"));
+      key.exact = std::string(exact);
     }
   }
 
@@ -212,23 +216,6 @@ class Table {
 const Table& TheTable() {
   static const Table* const table = new Table;
   return *table;
-}
-
-// Keys by path; several keys if types share a path. Paths of other names (`also`) are there, too.
-using Index = std::multimap<std::string, const KeySpec*, std::less<>>;
-
-const Index& KeysByPath() {
-  static const Index* const index = [] {
-    auto* made = new Index;
-    for (const KeySpec& key : AllKeys()) {
-      made->emplace(key.path, &key);
-      for (const absl::string_view name : absl::StrSplit(key.also, '|', absl::SkipEmpty())) {
-        made->emplace(Join(key.parent(), name), &key);
-      }
-    }
-    return made;
-  }();
-  return *index;
 }
 
 using JsonKind = JsonValue::Kind;
@@ -403,7 +390,7 @@ std::span<const KeySpec> AllKeys() { return TheTable().keys; }
 std::span<const ForeignName> ForeignNames() { return TheTable().foreign; }
 
 const KeySpec* FindKey(absl::string_view path, absl::string_view section_type) {
-  const auto [begin, end] = KeysByPath().equal_range(path);
+  const auto [begin, end] = TheTable().by_path.equal_range(path);
   for (auto at = begin; at != end; ++at) {
     if (BelongsTo(*at->second, section_type)) return at->second;
   }
@@ -415,12 +402,10 @@ bool BelongsTo(const KeySpec& key, absl::string_view type) {
 }
 
 std::string TypesOf(absl::string_view path) {
-  const auto [begin, end] = KeysByPath().equal_range(path);
-  std::string types;
-  for (auto at = begin; at != end; ++at) {
-    absl::StrAppend(&types, types.empty() ? "" : "|", at->second->types);
-  }
-  return types;
+  const auto [begin, end] = TheTable().by_path.equal_range(path);
+  return absl::StrJoin(begin, end, "|", [](std::string* types, const auto& key) {
+    absl::StrAppend(types, key.second->types);
+  });
 }
 
 absl::string_view FindChoice(absl::string_view choices, absl::string_view name) {
