@@ -12,7 +12,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/files.h"
 #include "base/status.h"
@@ -134,20 +133,13 @@ class HeadReader {
     return absl::OkStatus();
   }
 
+  // "3 1.99", as who waits for it would ask.
   absl::Status ReadUndelivered(absl::string_view value) {
-    const std::vector<absl::string_view> parts = absl::StrSplit(value, absl::ByAnyChar(" ."));
-    Undelivered message;
-    int kind = 0;
-    if (parts.size() != 3) return InvalidArgument("\"", value, "\" is no message");
-    RZ_RETURN_IF_ERROR(Number(parts[0], message.to.value));
-    RZ_RETURN_IF_ERROR(Number(parts[1], kind));
-    RZ_RETURN_IF_ERROR(Number(parts[2], message.key.tag));
-    if (kind < 0 || kind >= kMaxMessageKinds || message.to.value < 0 ||
-        message.to.value >= record_.workers) {
+    RZ_ASSIGN_OR_RETURN(const BlameQuestion asked, ParseQuestion(std::string(value)));
+    if (!asked.message.has_value() || asked.waiter.value >= record_.workers) {
       return InvalidArgument("\"", value, "\" is no message");
     }
-    message.key.kind = static_cast<uint8_t>(kind);
-    record_.undelivered.push_back(message);
+    record_.undelivered.push_back({asked.waiter, *asked.message});
     return absl::OkStatus();
   }
 
@@ -224,8 +216,7 @@ std::string FlightHead(const FlightRecord& record) {
                       "\n");
     }
     for (const Undelivered& message : record.undelivered) {
-      absl::StrAppend(&text, "undelivered ", message.to.value, " ",
-                      static_cast<int>(message.key.kind), ".", message.key.tag, "\n");
+      absl::StrAppend(&text, "undelivered ", WriteQuestion({message.to, message.key}), "\n");
     }
   }
   return absl::StrCat(text, kEvents, "\n");
