@@ -19,17 +19,10 @@ void AddRounded(const ParameterSpec& spec, const GradientValues& gradient,
   const RoundingKey key{.key = MixKeys({rounding.seed, HashName("sum"), HashName(spec.name)}),
                         .stream = (static_cast<uint64_t>(rounding.iteration) << 32) |
                                   static_cast<uint32_t>(rounding.micro_batch)};
-  constexpr int64_t kRun = 4096;
-  alignas(64) float wide[kRun];
-  for (int64_t at = 0; at < spec.numel; at += kRun) {
-    const int64_t count = std::min(kRun, spec.numel - at);
-    const float* values = static_cast<const float*>(gradient.data) + at;
-    if (gradient.type != ValueType::kFp32) {
-      WidenPass(gradient.type, static_cast<const uint16_t*>(gradient.data) + at, wide, count);
-      values = wide;
-    }
-    AddRoundedPass(key, at, first ? nullptr : sum + at, values, sum + at, count);
-  }
+  ForValues(gradient.type, gradient.data, spec.numel,
+            [&](const float* values, int64_t at, int64_t count) {
+              AddRoundedPass(key, at, first ? nullptr : sum + at, values, sum + at, count);
+            });
 }
 
 }  // namespace

@@ -55,23 +55,25 @@ void AverageSum(const StageLayout& layout, const std::byte* sum, float divisor, 
 // is one.
 void Overflow(const StageLayout& layout, std::byte* sum);
 
-// Calls visit(values, offset, count) for the values [begin, end) of a parameter in a sum, in order
-// and as fp32: all at once where the sum is, else in runs of 4096, widened on the stack. `offset`
-// counts from `begin`.
+// Calls visit(values, offset, count) for all values, in order and as fp32: at once where they are,
+// else in runs of 4096, widened on the stack.
+template <class Visit>
+void ForValues(ValueType type, const void* values, int64_t count, const Visit& visit) {
+  if (type == ValueType::kFp32) return visit(static_cast<const float*>(values), int64_t{0}, count);
+  constexpr int64_t kRun = 4096;
+  alignas(64) float wide[kRun];
+  for (int64_t at = 0; at < count; at += kRun) {
+    const int64_t run = std::min(kRun, count - at);
+    WidenPass(type, static_cast<const uint16_t*>(values) + at, wide, run);
+    visit(static_cast<const float*>(wide), at, run);
+  }
+}
+// For the values [begin, end) of a parameter in a sum; `offset` counts from `begin`.
 template <class Visit>
 void ForSumValues(const StageLayout& layout, const ParameterSpec& spec, const std::byte* sum,
                   int64_t begin, int64_t end, const Visit& visit) {
-  const std::byte* values = sum + spec.sum_offset_bytes;
-  if (layout.sum_type == ValueType::kFp32) {
-    return visit(reinterpret_cast<const float*>(values) + begin, int64_t{0}, end - begin);
-  }
-  constexpr int64_t kRun = 4096;
-  alignas(64) float wide[kRun];
-  for (int64_t at = begin; at < end; at += kRun) {
-    const int64_t count = std::min(kRun, end - at);
-    WidenPass(layout.sum_type, reinterpret_cast<const uint16_t*>(values) + at, wide, count);
-    visit(static_cast<const float*>(wide), at - begin, count);
-  }
+  const std::byte* values = sum + spec.sum_offset_bytes + begin * SizeOf(layout.sum_type);
+  ForValues(layout.sum_type, values, end - begin, visit);
 }
 
 // The bit of the `sum_index`-th trainable parameter.

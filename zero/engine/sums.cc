@@ -2,7 +2,6 @@
 #include "zero/engine/sums.h"
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -11,7 +10,6 @@
 #include "base/status.h"
 #include "sharding/rules/schedule.h"
 #include "zero/gradient_sum.h"
-#include "zero/optimizer/kernels.h"
 
 namespace ringzero {
 namespace {
@@ -33,14 +31,11 @@ void AddWeighted(const StageLayout& layout, const GradientPart& part, const Weig
                  std::byte* sum) {
   GradientValues gradient{part.data, part.type};
   if (how.weight == 1) return AddContribution(layout, part.parameter, gradient, how.rounding, sum);
-  std::vector<float> weighted(static_cast<size_t>(layout.parameters[part.parameter].numel));
-  if (part.type == ValueType::kFp32) {
-    std::memcpy(weighted.data(), part.data, weighted.size() * sizeof(float));
-  } else {
-    WidenPass(part.type, static_cast<const uint16_t*>(part.data), weighted.data(),
-              static_cast<int64_t>(weighted.size()));
-  }
-  for (float& value : weighted) value *= how.weight;
+  const int64_t numel = layout.parameters[part.parameter].numel;
+  std::vector<float> weighted(static_cast<size_t>(numel));
+  ForValues(part.type, part.data, numel, [&](const float* values, int64_t at, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) weighted[at + i] = values[i] * how.weight;
+  });
   AddContribution(layout, part.parameter, {weighted.data()}, how.rounding, sum);
 }
 
