@@ -57,21 +57,20 @@ absl::StatusOr<TransportOptions> TransportNeeds(const Plan& plan, WorkerId self,
 // Arenas as TransportNeeds sizes them, less the states, and what is private.
 absl::StatusOr<int64_t> PoolBytes(const PoolRequest& request) {
   const Plan& plan = request.plan;
-  if (request.kind == PoolKind::kNone || !plan.exchange) return 0;
+  if (!plan.exchange) return 0;
   RZ_ASSIGN_OR_RETURN(const std::vector<OwnBlock> table,
                       BlockTable(plan, request.self, {.metrics_count = request.metrics_count}));
-  size_t parameters = 0, sums = 0;
-  int64_t bytes = 0;
+  RZ_ASSIGN_OR_RETURN(const TransportOptions arenas,
+                      TransportNeeds(plan, request.self, request.metrics_count));
+  int64_t bytes = Pages(arenas.parameter_bytes) + Pages(arenas.sum_bytes);
   for (const OwnBlock& own : table) {
     const bool counted = own.category != nullptr;  // by the forecast
-    if (own.access == Access::kPrivate) {
+    if (own.access != Access::kPrivate) {
+      bytes -= counted ? own.bytes : 0;
+    } else {
       bytes += counted ? 0 : own.bytes;
-      continue;
     }
-    (UseOf(own.access) == MemoryUse::kSums ? sums : parameters) += ArenaBytes(own.bytes);
-    bytes -= counted ? own.bytes : 0;
   }
-  bytes += Pages(parameters) + Pages(sums);
   if (request.kind == PoolKind::kShared && plan.workers > 1) {
     RZ_ASSIGN_OR_RETURN(const int64_t rings, RingBytes(plan, request.self));
     bytes += rings;

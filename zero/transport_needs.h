@@ -24,7 +24,6 @@ absl::StatusOr<TransportOptions> TransportNeeds(const Plan& plan, WorkerId self,
 
 // How payload gets to another worker.
 enum class PoolKind {
-  kNone,      // nothing travels
   kHandles,   // threads of one process: nothing moves
   kShared,    // processes that map each other's memory (shm)
   kReceived,  // into memory of the receiver's own (ucx, nccl)
