@@ -43,22 +43,18 @@ class Reader {
   Reader(absl::string_view text, const std::string& source, Quoteless quoteless)
       : text_(text), source_(source), quoteless_(quoteless) {}
 
-  absl::StatusOr<JsonValue> ReadFile() {
+  absl::StatusOr<JsonValue> Read() {
     RZ_RETURN_IF_ERROR(CheckText());
     RZ_RETURN_IF_ERROR(SkipSpace());
-    if (at_ < text_.size() && (text_[at_] == '{' || text_[at_] == '[')) return ReadRoot();
-    JsonValue root = {.kind = JsonValue::Kind::kObject, .place = Here()};  // without braces
-    if (at_ < text_.size()) RZ_RETURN_IF_ERROR(ReadMembers(root, /*closing=*/'\0'));
-    return root;
-  }
-
-  absl::StatusOr<JsonValue> ReadRoot() {
-    RZ_RETURN_IF_ERROR(CheckText());
-    JsonValue root;
-    RZ_RETURN_IF_ERROR(SkipSpace());
+    JsonValue root = {.place = Here()};
+    if (quoteless_ == Quoteless::kAllowed && Peek() != '{' && Peek() != '[') {
+      root.kind = JsonValue::Kind::kObject;  // without braces
+      if (!AtEnd()) RZ_RETURN_IF_ERROR(ReadMembers(root, /*closing=*/'\0'));
+      return root;
+    }
     RZ_RETURN_IF_ERROR(ReadValue(root));
     RZ_RETURN_IF_ERROR(SkipSpace());
-    if (at_ < text_.size()) return Error("more text behind the end");
+    if (!AtEnd()) return Error("more text behind the end");
     return root;
   }
 
@@ -329,11 +325,11 @@ size_t WholeUtf8(absl::string_view text) {
 }
 
 absl::StatusOr<JsonValue> ReadHjson(absl::string_view text, const std::string& source) {
-  return Reader(text, source, Reader::Quoteless::kAllowed).ReadFile();
+  return Reader(text, source, Reader::Quoteless::kAllowed).Read();
 }
 
 absl::StatusOr<JsonValue> ReadJson(absl::string_view text, const std::string& source) {
-  return Reader(text, source, Reader::Quoteless::kRefused).ReadRoot();
+  return Reader(text, source, Reader::Quoteless::kRefused).Read();
 }
 
 const JsonValue* JsonValue::Find(absl::string_view member) const {
