@@ -170,6 +170,7 @@ absl::StatusOr<ChosenTransport> ChooseTransport(TransportChoice asked,
       return ChosenTransport{asked,
                              absl::StrCat("nccl between all workers (asked for; ", where, ")")};
     case TransportChoice::kAuto:
+    case TransportChoice::kLocal:
       if (memory == MemoryKind::kCuda) {
         RZ_RETURN_IF_ERROR(Annotate(CheckUcx(), "payload in the memory of GPUs"));
         return ucx("payload in the memory of GPUs; " + where);

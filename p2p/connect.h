@@ -21,7 +21,8 @@
 
 namespace ringzero {
 
-enum class TransportChoice { kAuto, kShm, kUcx, kNccl };
+// kLocal: threads of one process, which need no Connect; here as kAuto.
+enum class TransportChoice { kAuto, kLocal, kShm, kUcx, kNccl };
 
 // kAuto decided; pure. `hosts`: the host of each worker.
 struct ChosenTransport {

@@ -198,13 +198,12 @@ absl::StatusOr<PassBytes> MeasureRunPass(const RunInput& input, const PlannedRun
 
 // How payload gets to another worker.
 PoolKind PoolKindOf(const RunInput& input) {
-  using Transport = CyclicConfig::Transport;
   switch (input.config.cyclic.transport) {
-    case Transport::kLocal: return PoolKind::kHandles;
-    case Transport::kShm: return PoolKind::kShared;
-    case Transport::kUcx:
-    case Transport::kNccl: return PoolKind::kReceived;
-    case Transport::kAuto: break;
+    case TransportChoice::kLocal: return PoolKind::kHandles;
+    case TransportChoice::kShm: return PoolKind::kShared;
+    case TransportChoice::kUcx:
+    case TransportChoice::kNccl: return PoolKind::kReceived;
+    case TransportChoice::kAuto: break;
   }
   return CountByHost(input.hosts, input.config.cyclic.workers).size() == 1 ? PoolKind::kShared
                                                                            : PoolKind::kReceived;
@@ -213,11 +212,11 @@ PoolKind PoolKindOf(const RunInput& input) {
 // Which workers share memory (PlanRequest::hosts).
 absl::StatusOr<std::vector<int>> WorkersThatShareOf(const RunInput& input) {
   const CyclicConfig& cyclic = input.config.cyclic;
-  if (cyclic.transport == CyclicConfig::Transport::kLocal) return std::vector<int>{cyclic.workers};
+  if (cyclic.transport == TransportChoice::kLocal) return std::vector<int>{cyclic.workers};
   const bool by_host =
-      PoolKindOf(input) == PoolKind::kShared || cyclic.transport == CyclicConfig::Transport::kAuto;
+      PoolKindOf(input) == PoolKind::kShared || cyclic.transport == TransportChoice::kAuto;
   if (!by_host) return std::vector<int>();
-  return WorkersThatShare(ChoiceOf(cyclic.transport), input.hosts, cyclic.workers);
+  return WorkersThatShare(cyclic.transport, input.hosts, cyclic.workers);
 }
 
 absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunInput& input,
@@ -370,7 +369,7 @@ absl::StatusOr<RunFit> CertifyRun(const RunInput& run_input, const PlannedRun& r
     input.hosts.push_back(number->second);
   }
   input.hosts.resize(static_cast<size_t>(workers));
-  input.one_process = config.cyclic.transport == CyclicConfig::Transport::kLocal;
+  input.one_process = config.cyclic.transport == TransportChoice::kLocal;
   fit.unit = PoolKindOf(run_input) == PoolKind::kReceived ? FitUnit::kWorker : FitUnit::kHost;
   // If not even memory without a pass fits, there may be no room to measure a pass.
   RZ_RETURN_IF_ERROR(CertifyPlan(run_input, run, fit));
@@ -606,13 +605,13 @@ absl::StatusOr<std::vector<std::string>> PlacesOn(int hosts, int workers) {
 // What would carry messages if the workers were there.
 absl::StatusOr<std::string> DescribeTransport(const Config& config, int hosts,
                                               const std::vector<std::string>& places) {
-  if (config.cyclic.transport == CyclicConfig::Transport::kLocal) {
+  if (config.cyclic.transport == TransportChoice::kLocal) {
     if (hosts == 1) return "local between all workers (threads of one process)";
     return InvalidArgument("cyclic.transport: local is for threads of one process, not for ", hosts,
                            " hosts");
   }
   RZ_ASSIGN_OR_RETURN(const ChosenTransport chosen,
-                      ChooseTransport(ChoiceOf(config.cyclic.transport), places));
+                      ChooseTransport(config.cyclic.transport, places));
   return chosen.why;
 }
 

@@ -219,9 +219,8 @@ absl::StatusOr<PlannedRun> PlanHere(TrainRun& run, const PlanFunction& plan_mode
 }
 
 RunWorkersOptions::As WorkersAs(const Config& config) {
-  return config.cyclic.transport == CyclicConfig::Transport::kLocal
-             ? RunWorkersOptions::As::kThreads
-             : RunWorkersOptions::As::kProcesses;
+  return config.cyclic.transport == TransportChoice::kLocal ? RunWorkersOptions::As::kThreads
+                                                            : RunWorkersOptions::As::kProcesses;
 }
 
 // Runs one worker; returns its report.
@@ -267,7 +266,7 @@ absl::StatusOr<std::vector<std::string>> RunAllWorkers(TrainRun& run) {
       .agreement = {{"configuration", config.keys.SharedLines()},
                     {"data", DataLines(*run.input.data)}},
       .as = as,
-      .transport = ChoiceOf(config.cyclic.transport),
+      .transport = config.cyclic.transport,
       .threads = config.cyclic.threads,
       .metrics_count = kMetricsCount,
       .checksums = config.cyclic.checksums};
@@ -345,7 +344,7 @@ absl::StatusOr<RunInput> Prepare(const CommandLine& line, absl::StatusOr<Config>
     RZ_RETURN_IF_ERROR(CheckFiles(line, config));
     RZ_RETURN_IF_ERROR(CheckMonitors(config));
   }
-  if (job.has_value() && config.cyclic.transport == CyclicConfig::Transport::kLocal) {
+  if (job.has_value() && config.cyclic.transport == TransportChoice::kLocal) {
     return config.Error(
         "cyclic.transport", "local is for threads of one process, but this one is worker ",
         job->seat.self.value, " of ", job->seat.workers, " (", job->identity.source, ")");

@@ -48,7 +48,7 @@ absl::StatusOr<Config> ConfigOf(std::string text, const std::string& file) {
     return config.Error("cyclic.checkpoint",
                         "not in Python yet: engine.state_dict() has the values");
   }
-  if (config.cyclic.transport == CyclicConfig::Transport::kLocal) {
+  if (config.cyclic.transport == TransportChoice::kLocal) {
     return config.Error("cyclic.transport",
                         "local is for threads of one process; a worker of Python is a process");
   }
@@ -162,7 +162,7 @@ absl::StatusOr<PlannedRun> Worker::Plan(const RunLength& length, bool collects,
   request.collection = {.on_request = collects && request.exchange, .parameters_only = true};
   const auto hosts = job_.has_value() ? job_->seat.hosts : std::vector<std::string>();
   RZ_ASSIGN_OR_RETURN(request.hosts,
-                      WorkersThatShare(ChoiceOf(config_.cyclic.transport), hosts, request.workers));
+                      WorkersThatShare(config_.cyclic.transport, hosts, request.workers));
   if (request.question.has_value()) {
     request.question->links.hosts = CountByHost(hosts, request.workers);
     request.question->cores = CoresOfJob(hosts, request.workers) / config_.cyclic.threads;
@@ -198,7 +198,7 @@ Worker::Worker(Config config, const PythonModel& model, const RunLength& length,
       .checksums = cyclic.checksums};
   // Every worker begins with its own values there. In other stages of ZeRO the owner has them.
   if (config_.zero_stage == 0) options.agreement.push_back({"initial values", InitialLine(model)});
-  options.transport = ChoiceOf(cyclic.transport);
+  options.transport = cyclic.transport;
   job_ =
       ValueOrThrow(JoinOutsideJob(ValueOrThrow(FindIdentity({}, CurrentEnvironment())),
                                   {.peer_timeout = cyclic.peer_timeout, .open_tcp = OpenTcpStore}));

@@ -667,20 +667,9 @@ absl::StatusOr<Config> ParseConfig(absl::string_view text, const ConfigSource& s
   return std::move(checked.config);
 }
 
-TransportChoice ChoiceOf(CyclicConfig::Transport transport) {
-  switch (transport) {
-    case CyclicConfig::Transport::kShm: return TransportChoice::kShm;
-    case CyclicConfig::Transport::kUcx: return TransportChoice::kUcx;
-    case CyclicConfig::Transport::kNccl: return TransportChoice::kNccl;
-    case CyclicConfig::Transport::kAuto:
-    case CyclicConfig::Transport::kLocal: break;
-  }
-  return TransportChoice::kAuto;
-}
-
 LinkTicks LinkOf(const CyclicConfig& cyclic) {
   const auto& [latency, bandwidth] = std::pair(cyclic.link_seconds, cyclic.link_bandwidth);
-  const bool nccl = cyclic.transport == CyclicConfig::Transport::kNccl;
+  const bool nccl = cyclic.transport == TransportChoice::kNccl;
   const double milliseconds = 1e3 * latency.value_or(nccl ? 20e-6 : 50e-6);
   const double rate = bandwidth.value_or(nccl ? 12 : 3);
   const auto source = [](const auto& given) { return given ? "cyclic.links" : "assumed"; };

@@ -114,7 +114,7 @@ struct CyclicConfig {
   int stages = 0;                      // 0: chosen
   int workers = 4;
   // kLocal: a thread per worker. Others: a process each. kAuto: what the workers' hosts allow.
-  enum class Transport { kAuto, kLocal, kShm, kUcx, kNccl } transport = Transport::kAuto;
+  TransportChoice transport = TransportChoice::kAuto;
   int window = 0;  // 0: chosen
   int pending = 1;
   bool stagger = false;
@@ -225,9 +225,6 @@ absl::StatusOr<Config> LoadConfig(const ConfigSource& source);
 // As LoadConfig, from `text`.
 absl::StatusOr<Config> ParseConfig(absl::string_view text, const ConfigSource& source,
                                    ModelFrom model = ModelFrom::kConfig);
-
-// What cyclic.transport asks of Connect (p2p/connect.h), for workers that are processes.
-TransportChoice ChoiceOf(CyclicConfig::Transport transport);
 
 // Nanoseconds, as configured, or as is common where the transport carries messages. Without hosts.
 LinkTicks LinkOf(const CyclicConfig& cyclic);

@@ -98,7 +98,7 @@ TEST(Config, DefaultsOfTheRing) {
   EXPECT_FALSE(config.cyclic.stagger);
   EXPECT_FALSE(config.cyclic.predict.has_value() || config.cyclic.warmup_updates.has_value());
   EXPECT_TRUE(config.cyclic.exchange);
-  EXPECT_EQ(config.cyclic.transport, CyclicConfig::Transport::kAuto);
+  EXPECT_EQ(config.cyclic.transport, TransportChoice::kAuto);
   EXPECT_EQ(config.cyclic.threads, 1);
   EXPECT_EQ(config.cyclic.wait_timeout, std::chrono::minutes(10));
   EXPECT_EQ(config.cyclic.peer_timeout, std::chrono::seconds(5));
