@@ -95,8 +95,8 @@ struct EngineOptions {
   // Worker 0: an iteration's (or evaluation's) folded metrics; on an engine thread, in order.
   std::function<void(Iteration, LapTask::Kind, const std::vector<double>&)> on_report;
   std::chrono::milliseconds wait_timeout{std::chrono::minutes(10)};
-  FlightRecorderOptions recorder;
-  OpCosts* costs = nullptr;    // counts what operations take; outlives the engine
+  size_t recorder_events = kFlightEvents;  // of each of its rings; 0: nothing is recorded
+  OpCosts* costs = nullptr;                // counts what operations take; outlives the engine
   double update_slowness = 1;  // for measuring: every update takes so many times as long, asleep
   // For tests: after these micro-batches' gradients the first value of a stage's sum is infinite.
   std::vector<OverflowPlace> overflows;

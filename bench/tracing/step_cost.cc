@@ -54,7 +54,7 @@ absl::StatusOr<double> MeasureStep(const Way& way, const std::string& folder) {
 }
 
 absl::StatusOr<double> MeasureEvent(const Way& way, const std::string& folder) {
-  FlightRecorder recorder({.capacity = way.events});
+  FlightRecorder recorder(way.events);
   std::unique_ptr<TraceStream> stream;
   if (way.traced) {
     RZ_ASSIGN_OR_RETURN(stream, TraceStream::Create({.folder = folder, .recorder = &recorder}));

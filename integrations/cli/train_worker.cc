@@ -214,8 +214,8 @@ class Worker {
     }
     engine.wait_timeout = config_.cyclic.wait_timeout;
     if (task_.desk != nullptr) engine.on_failure = [desk = task_.desk] { desk->Wake(); };
-    if (!config_.cyclic.flight_recorder) engine.recorder.capacity = 0;
-    if (!task_.line.trace.empty()) engine.recorder.capacity = kTraceEvents;
+    if (!config_.cyclic.flight_recorder) engine.recorder_events = 0;
+    if (!task_.line.trace.empty()) engine.recorder_events = kTraceEvents;
     if (task_.costs_from.has_value()) {
       costs_ = std::make_unique<OpCosts>(
           OpCostsOptions{.stages = plan().stage_count(), .from = *task_.costs_from});

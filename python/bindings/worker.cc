@@ -229,7 +229,7 @@ Worker::Worker(Config config, const PythonModel& model, const RunLength& length,
   ring.engine.metrics_count = kMetrics;
   ring.engine.gradient_norms = true;
   ring.engine.wait_timeout = cyclic.wait_timeout;
-  if (!cyclic.flight_recorder) ring.engine.recorder.capacity = 0;
+  if (!cyclic.flight_recorder) ring.engine.recorder_events = 0;
   ring.engine.on_report = [this](Iteration t, LapTask::Kind kind,
                                  const std::vector<double>& metrics) { Hear(t, kind, metrics); };
   absl::StatusOr<OpenedTier> tier = OpenTier(config_, planned, seat.self);

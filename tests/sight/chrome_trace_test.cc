@@ -236,7 +236,7 @@ TEST(SlicesTest, OfTwoAlikeTheFirstEndsFirst) {
 
 // A recorder, and a stream of it into a folder: what a trace of worker 1 of two has.
 struct Streamed {
-  explicit Streamed(size_t capacity, TraceWindow window = {}) : recorder({.capacity = capacity}) {
+  explicit Streamed(size_t capacity, TraceWindow window = {}) : recorder(capacity) {
     auto made = TraceStream::Create(
         {.folder = folder.path("a/parts"),
          .head = {.worker = WorkerId(1), .workers = 2, .why = "a trace", .clock = "boot 1"},

@@ -32,7 +32,7 @@ Op Numbered(int n) {
 }
 
 TEST(FlightRecorderTest, KeepsTheLastOnes) {
-  FlightRecorder recorder({.capacity = 8});
+  FlightRecorder recorder(8);
   for (int n = 0; n < 100; ++n) recorder.Record(Writer::kPool, {EventKind::kBegin, Numbered(n)});
   const std::vector<Event> last = recorder.Last();
   // One slot may be being written.
@@ -41,13 +41,13 @@ TEST(FlightRecorderTest, KeepsTheLastOnes) {
 }
 
 TEST(FlightRecorderTest, WithoutRoomItRecordsNothing) {
-  FlightRecorder recorder({.capacity = 0});
+  FlightRecorder recorder(0);
   recorder.Record(FlightRecorder::Writer::kPool, {EventKind::kBegin, Op{}});
   EXPECT_TRUE(recorder.Last().empty());
 }
 
 TEST(FlightRecorderTest, ReadsBitByBitAndCountsWhatIsLost) {
-  FlightRecorder recorder({.capacity = 16});
+  FlightRecorder recorder(16);
   FlightRecorder::Cursor cursor;
   int seen = 0;
   const auto count = [&](const PackedEvent& words) {
@@ -67,7 +67,7 @@ TEST(FlightRecorderTest, ReadsBitByBitAndCountsWhatIsLost) {
 // Under ThreadSanitizer this is the proof that readers and the writer do not race; everywhere that
 // no torn event is ever shown.
 TEST(FlightRecorderTest, ReadersSeeWholeEventsWhileTheWriterGoesOn) {
-  FlightRecorder recorder({.capacity = 64});
+  FlightRecorder recorder(64);
   std::atomic<bool> stop = false;
   std::thread writer([&] {
     for (int n = 0; !stop; ++n)

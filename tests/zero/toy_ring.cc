@@ -560,7 +560,7 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
     engine_options.metrics_count = 2;
     engine_options.gradient_norms = options.gradient_norms;
     engine_options.wait_timeout = std::chrono::seconds(20);
-    engine_options.recorder.capacity = options.recorder_events;
+    engine_options.recorder_events = options.recorder_events;
     engine_options.tier = {.file_name = "the toy's tier", .least_values = 1};
     engine_options.tier.io = options.io ? options.io() : MakeMemoryEngine();
     const bool looks = options.collection.any() || options.checkpoint.any() ||

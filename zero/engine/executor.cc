@@ -120,7 +120,7 @@ using Clock = std::chrono::steady_clock;
 
 Executor::Executor(const EngineOptions& options)
     : options_(options),
-      recorder_(options.recorder),
+      recorder_(options.recorder_events),
       guarded_{.program = {options.plan, options.self}},
       pool_(std::make_unique<WorkerPool>()) {}
 

@@ -41,10 +41,8 @@ uint64_t EventRing::Read(uint64_t from, std::vector<PackedEvent>& to, uint64_t& 
   return end;
 }
 
-FlightRecorder::FlightRecorder(const FlightRecorderOptions& options)
-    : on_(options.capacity > 0),
-      rings_{EventRing(options.capacity), EventRing(options.capacity),
-             EventRing(options.capacity)} {}
+FlightRecorder::FlightRecorder(size_t capacity)
+    : on_(capacity > 0), rings_{EventRing(capacity), EventRing(capacity), EventRing(capacity)} {}
 
 void FlightRecorder::ReadNew(Cursor& cursor,
                              const std::function<void(const PackedEvent&)>& take) const {

@@ -1,7 +1,7 @@
 // FlightRecorder: one worker's last events, always on: three rings of fixed size. TraceStream: all
 // its events, into a file.
 //
-//   FlightRecorder recorder({.capacity = 2048});
+//   FlightRecorder recorder(kFlightEvents);
 //   recorder.Record(FlightRecorder::Writer::kComputing, {EventKind::kBegin, op});
 //   std::vector<Event> last = recorder.Last();               // any thread, at any time
 //
@@ -40,11 +40,6 @@ namespace ringzero {
 // 64 KiB: some ten iterations of a worker with 16 stages.
 inline constexpr size_t kFlightEvents = 2048;
 
-struct FlightRecorderOptions {
-  // Events of each ring; rounded up to a power of two. 0: nothing is recorded.
-  size_t capacity = kFlightEvents;
-};
-
 // One ring. Push: one thread at a time.
 class EventRing {
  public:
@@ -79,7 +74,8 @@ class FlightRecorder {
   };
   static constexpr size_t kWriters = 3;
 
-  explicit FlightRecorder(const FlightRecorderOptions& options);
+  // `capacity`: events of each ring; rounded up to a power of two. 0: nothing is recorded.
+  explicit FlightRecorder(size_t capacity);
 
   struct Entry {
     EventKind kind;
