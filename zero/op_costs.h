@@ -1,6 +1,6 @@
 // OpCosts: the processor time of a worker's operations, by stage.
 //
-//   OpCosts costs({.stages = S, .from = Iteration(3)});
+//   OpCosts costs(S, Iteration(3));
 //   engine_options.costs = &costs;                        // … train …
 //   costs.Means();                                        // of training, iteration 3 and later
 //
@@ -28,20 +28,16 @@ inline int64_t ThreadNanoseconds() {
   return int64_t{1000000000} * time.tv_sec + time.tv_nsec;
 }
 
-struct OpCostsOptions {
-  int stages = 0;
-  Iteration from{0};  // the first that counts
-};
-
 class OpCosts {
  public:
-  explicit OpCosts(const OpCostsOptions& options) : options_(options) {}
+  // `from`: the first iteration that counts.
+  OpCosts(int stages, Iteration from) : stages_(stages), from_(from) {}
 
   // An operation has taken so much; a part of it with `count` 0.
   void Count(const Op& op, int64_t nanoseconds, int count) {
     const bool trains = op.copy != Copy::kEvaluation && op.kind != OpKind::kEvaluate &&
                         op.kind != OpKind::kCollect && op.kind != OpKind::kKeep;
-    if (op.iteration < options_.from || !trains) return;
+    if (op.iteration < from_ || !trains) return;
     std::lock_guard<std::mutex> lock(mutex_);
     Sum& sum = sums_[{op.kind, op.stage.value}];
     sum.nanoseconds += nanoseconds;
@@ -57,7 +53,7 @@ class OpCosts {
   // By stage, what a forward, backward, add and update took on average; 0 for what was not done.
   std::vector<StageTicks> Means() const {
     std::vector<StageTicks> means;
-    for (int j = 0; j < options_.stages; ++j) {
+    for (int j = 0; j < stages_; ++j) {
       means.push_back({.forward = Mean(OpKind::kForward, j),
                        .backward = Mean(OpKind::kBackward, j),
                        .add = Mean(OpKind::kAdd, j),
@@ -87,7 +83,8 @@ class OpCosts {
     return sum->second.nanoseconds / sum->second.count;
   }
 
-  const OpCostsOptions options_;
+  const int stages_;
+  const Iteration from_;
   int64_t computed_until_ = -1;  // the computing thread's alone
   mutable std::mutex mutex_;
   std::map<std::pair<OpKind, int>, Sum> sums_;  // kind, stage

@@ -217,8 +217,7 @@ class Worker {
     if (!config_.cyclic.flight_recorder) engine.recorder_events = 0;
     if (!task_.line.trace.empty()) engine.recorder_events = kTraceEvents;
     if (task_.costs_from.has_value()) {
-      costs_ = std::make_unique<OpCosts>(
-          OpCostsOptions{.stages = plan().stage_count(), .from = *task_.costs_from});
+      costs_ = std::make_unique<OpCosts>(plan().stage_count(), *task_.costs_from);
       engine.costs = costs_.get();
     }
     if (config_.cyclic.track_activations) {
