@@ -420,8 +420,8 @@ int Engine::iterations() const {
 EngineStats Engine::stats() const {
   const Impl::Lock lock = impl_->executor_.Hold();
   EngineStats stats = impl_->executor_.guarded().stats;
-  stats.skipped_updates = impl_->norms_.skipped();
-  stats.loss_scale = impl_->norms_.scale_now();
+  stats.skipped_updates = impl_->norms_.scale().skipped;
+  stats.loss_scale = impl_->norms_.scale().scale;
   if (const Transport* transport = impl_->executor_.transport(); transport != nullptr) {
     stats.transport = transport->stats();
     for (int kind = 0; kind < kMaxMessageKinds; ++kind) {

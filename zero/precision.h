@@ -55,18 +55,19 @@ class LossScale {
   };
   // All that iterations before `noted` have left.
   struct History {
-    int noted = 0;             // iterations
-    double scale = 1;          // now()
+    int noted = 0;  // iterations
+    double scale = 1;
     double scale_of_next = 1;  // Of(noted)
     int hysteresis = 1;        // overflows that are still let pass
     int last_overflow = -1;
-    int skipped = 0;
+    int skipped = 0;  // iterations
     bool operator==(const History&) const = default;
   };
   // Without a history: from iteration 0 on.
   LossScale(const LossScaleOptions& options, const Seen& seen,
             const std::optional<History>& history = {});
 
+  // After all that has been noted.
   const History& history() const { return so_far_; }
 
   // Of the next iteration that has not been noted. OutOfRange: it overflowed, the scale is already
@@ -79,10 +80,6 @@ class LossScale {
   bool Overflowed(int iteration) const;  // noted
   // Updates that iterations before this one made: what a rate and a moment's age count.
   int UpdatesBefore(int iteration) const;  // noted up to it, or the next one
-
-  // After all that has been noted.
-  int skipped() const { return so_far_.skipped; }  // iterations
-  double now() const { return so_far_.scale; }
 
  private:
   absl::Status Advance(bool overflow);

@@ -144,7 +144,7 @@ TEST(LossScaleTest, CountsTheUpdatesThatWereMade) {
   LossScale scale({.initial = 4}, {.lag = 2});
   const std::vector<bool> overflows = {true, false, true, true, false};
   for (int t = 0; t < 5; ++t) ASSERT_TRUE(scale.Note(t, overflows[t]).ok());
-  EXPECT_EQ(scale.skipped(), 3);
+  EXPECT_EQ(scale.history().skipped, 3);
   for (int t = 1; t < 5; ++t) EXPECT_EQ(scale.Overflowed(t), overflows[t]) << t;
   EXPECT_EQ(scale.UpdatesBefore(3), 1);
   EXPECT_EQ(scale.UpdatesBefore(5), 2);

@@ -51,8 +51,7 @@ class Norms {
   double SumDivisor(Iteration t) const;
   // Of the run before iteration t, whose norm is known, and which is not long past.
   SavedScalars ScalarsBefore(Iteration t) const;
-  int skipped() const { return scale_.skipped(); }
-  double scale_now() const { return scale_.now(); }
+  const LossScale::History& scale() const { return scale_.history(); }
 
   // Engine::GradientSquares, before and after Gather.
   double SquaresHere(Iteration t) const;
