@@ -287,11 +287,8 @@ class Resolver {
     if (!IsFirst(value, key.path, now) || IsNull(value)) return;
     if (!on.ok()) return Add(Found::kError, value, key.path, on.status().message());
     Add(Found::kNote, value, key.path, "an old word for ", now.path);
-    JsonValue device = value;
-    device.kind = JsonValue::Kind::kString;
-    device.key = "device";
-    device.text = on->boolean ? "cpu" : "none";
-    section.children = {std::move(device)};
+    section.children = {value.With(JsonValue::String(on->boolean ? "cpu" : "none"))};
+    section.children[0].key = "device";
     Take(section, now, voice);
   }
 
@@ -306,12 +303,9 @@ class Resolver {
 
   // The rules (rules.cc) say what "auto" becomes: they may need other keys for it.
   void SetAuto(const JsonValue& value, const KeySpec& key, Voice voice) {
-    if (voice == Voice::kSilent || key.type == KeyType::kAny) {
-      Add(Found::kAuto, value, key.path, "\"auto\" needs no value here");
-      keys_.Set(key.path, value, value.origin);
-    } else {
-      keys_.Set(key.path, value, Origin::kAuto);
-    }
+    const bool idle = voice == Voice::kSilent || key.type == KeyType::kAny;
+    if (idle) Add(Found::kAuto, value, key.path, "\"auto\" needs no value here");
+    keys_.Set(key.path, value, idle ? value.origin : Origin::kAuto);
   }
 
   void CheckSection(const JsonValue& value, const KeySpec& key, Voice voice) {
@@ -362,10 +356,7 @@ class Resolver {
 
   void SetValue(const JsonValue& value, const KeySpec& key, Voice voice) {
     absl::StatusOr<JsonValue> converted = ConvertValue(value, key);
-    if (!converted.ok()) {
-      Add(Found::kError, value, key.path, converted.status().message());
-      return;
-    }
+    if (!converted.ok()) return Add(Found::kError, value, key.path, converted.status().message());
     // A section that does nothing may still ask for what is refused (aio.use_gds). DeepSpeed does
     // not look at offload_param below stage 3.
     const bool unread = voice == Voice::kSilent && key.parent() == kOffloadedParameters;
