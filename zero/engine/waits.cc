@@ -24,7 +24,6 @@ std::string Quoted(const Op& op) { return absl::StrCat("\"", ToString(op), "\"")
 // A lock that is held for so long belongs to a thread that hangs: then the events alone must do.
 constexpr int kLockTries = 200;
 constexpr std::chrono::milliseconds kLockPause(5);
-constexpr int kClockQuestions = 8;
 
 int64_t Nanoseconds(Clock::time_point time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
@@ -78,17 +77,13 @@ BlameAnswer Waits::WhatItDoes() const {
   return {.says = "waits for nothing: its program is done"};
 }
 
-bool Waits::IsAppended(const Op& named) const {
-  const std::optional<ProgramPart> next = executor_.next_part();
-  return !next.has_value() || !IsFrom(*next, named);
-}
-
 BlameAnswer Waits::WhyNotSent(WorkerId to, MessageKey message) const {
   const ProgramState& program = executor_.guarded().program;
   const int64_t send = program.FindSend(to, message);
   if (send != kNoOp && !program.IsDone(send)) return WhyNotDone(send);
-  const Op named = SendOf(message);
-  if (send == kNoOp && !IsAppended(named)) return WhatItDoes();
+  const std::optional<ProgramPart> next = executor_.next_part();  // to append
+  const bool later = next.has_value() && IsFrom(*next, SendOf(message));
+  if (send == kNoOp && later) return WhatItDoes();
   // It is sent: operations that are done are forgotten after a while.
   return {.says = "has sent that message, but it did not arrive"};
 }
@@ -151,12 +146,8 @@ absl::Status Waits::Blame(Executor::Lock& lock, const std::string& waited, Blame
 
 std::string EngineFlight::AnswerClock() { return absl::StrCat(SteadyNanoseconds()); }
 
-void EngineFlight::MeasureClock() {
-  const bool others = executor_.transport() != nullptr && executor_.options().self.value != 0;
-  if (others) AskClock(kClockQuestions);
-}
-
-void EngineFlight::AskClock(int times) {
+void EngineFlight::MeasureClock(int times) {
+  if (executor_.transport() == nullptr || executor_.options().self.value == 0) return;
   const int64_t asked = SteadyNanoseconds();
   const absl::Status sent = executor_.transport()->Ask(
       WorkerId(0), kClockQuestion, [this, asked, times](absl::StatusOr<std::string> text) {
@@ -170,7 +161,7 @@ void EngineFlight::AskClock(int times) {
         }
         // At the end, which is told under the lock, the transport goes, while its thread is here.
         const bool goes_on = !executor_.guarded().finished && executor_.guarded().error.ok();
-        if (times > 1 && goes_on) AskClock(times - 1);
+        if (times > 1 && goes_on) MeasureClock(times - 1);
       });
   sent.IgnoreError();  // likewise
 }

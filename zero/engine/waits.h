@@ -38,7 +38,6 @@ class Waits {
  private:
   BlameAnswer AskWorker(Executor::Lock& lock, const BlameStep& step);
   BlameAnswer WhyNotSent(WorkerId to, MessageKey message) const;
-  bool IsAppended(const Op& named) const;
   std::string ComputingThread() const;
 
   Executor& executor_;
@@ -57,14 +56,13 @@ class EngineFlight {
 
   // Waits for the lock a second at most, and does without.
   FlightRecord Record(const std::string& why) const;
-  // Asks worker 0 a few times; never blocks.
-  void MeasureClock();
+  // Asks worker 0, one question after the other; never blocks.
+  void MeasureClock(int times = 8);
   // The answer to such a question.
   static std::string AnswerClock();
   std::optional<ClockOffset> clock_offset() const;
 
  private:
-  void AskClock(int times);
   void DescribeWaits(FlightRecord& record) const;
 
   Executor& executor_;
