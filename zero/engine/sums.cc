@@ -118,11 +118,12 @@ absl::Status Sums::Begin(int64_t op) {
 std::byte* Sums::Open(int64_t op) {
   const int64_t number = AddOf(op);
   if (number == kNoOp) return nullptr;
-  const LinkedOp& add = executor_.guarded().program.at(number).linked;
+  const OpState& add = executor_.guarded().program.at(number);
   // A gradient that is to be weighted is handed over.
-  if (WeightOfMicroBatch(executor_.options(), add.op) != 1) return nullptr;
-  // Nobody touches a sum between its arrival (or the add of the lap before) and this add.
-  return OnlyBackwardIsMissing(number) ? blocks_.Write(SumOf(add.op)) : nullptr;
+  if (WeightOfMicroBatch(executor_.options(), add.linked.op) != 1) return nullptr;
+  // Nobody touches a sum between its arrival (or the add of the lap before) and this add: nothing
+  // but its backward keeps it from starting.
+  return add.waiting <= 1 ? blocks_.Write(SumOf(add.linked.op)) : nullptr;
 }
 
 void Sums::Keep(int64_t op, StageGradient gradient) {
@@ -137,9 +138,9 @@ void Sums::Keep(int64_t op, StageGradient gradient) {
 
 void Sums::StartAdd(int64_t number) {
   const EngineOptions& options = executor_.options();
-  const LinkedOp& linked = executor_.guarded().program.at(number).linked;
-  const Op op = linked.op;
-  const MemoryBlock& sum = SumOf(linked.op);
+  const Instruction& add = executor_.OpOf(number);
+  const Op op = add;
+  const MemoryBlock& sum = SumOf(add);
   std::byte* const data = blocks_.Write(sum);
   auto gradient = std::make_shared<StageGradient>(std::move(gradients_[PlaceOf(op)]));
   gradients_.erase(PlaceOf(op));
@@ -147,20 +148,14 @@ void Sums::StartAdd(int64_t number) {
   const Stamp stamp = blocks_.StampAt(sum);
   executor_.RunOnPool(
       number, [this, &options, op, data, gradient, weight, stamp]() -> absl::Status {
-        const StageLayout& layout = executor_.options().layouts[op.stage.value];
-        const SumRounding rounding{.seed = options.seed,
-                                   .iteration = op.iteration.value,
-                                   .micro_batch = MicroBatchOf(options.plan, options.self, op.lap)};
-        const int t = op.iteration.value, m = rounding.micro_batch;
+        const StageLayout& layout = options.layouts[op.stage.value];
+        const int t = op.iteration.value, m = MicroBatchOf(options.plan, options.self, op.lap);
+        const Weighing how{weight, {.seed = options.seed, .iteration = t, .micro_batch = m}};
         RZ_RETURN_IF_ERROR(Annotate(stamp.Check(StampOfSum(options.plan, t, m)), "its sum"));
         stamp.Set(Stamp::kBeingWritten);
-        for (const GradientPart& part : *gradient)
-          AddWeighted(layout, part, {weight, rounding}, data);
-        const OverflowPlace place{op.iteration, op.stage, rounding.micro_batch};
-        const auto& overflows = options.overflows;
-        if (std::find(overflows.begin(), overflows.end(), place) != overflows.end()) {
-          Overflow(layout, data);
-        }
+        for (const GradientPart& part : *gradient) AddWeighted(layout, part, how, data);
+        const OverflowPlace place{op.iteration, op.stage, m};
+        if (std::ranges::count(options.overflows, place) > 0) Overflow(layout, data);
         stamp.Set(StampOfSum(options.plan, t, m + 1));
         const int64_t bytes = BytesOf(op.stage, *gradient);
         gradient->clear();

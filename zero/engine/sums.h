@@ -51,10 +51,6 @@ class Sums {
   static Place PlaceOf(const Op& op) { return {op.stage.value, op.iteration.value, op.lap.value}; }
   // The add of the backward `op`; kNoOp: it has none.
   int64_t AddOf(int64_t op) const;
-  // Whether nothing but its backward keeps an add from starting.
-  bool OnlyBackwardIsMissing(int64_t add) const {
-    return executor_.guarded().program.at(add).waiting <= 1;
-  }
   int64_t BytesOf(StageId stage, const StageGradient& gradient) const;
 
   Executor& executor_;
