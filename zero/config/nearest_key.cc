@@ -55,11 +55,10 @@ std::optional<int> WordsApart(std::vector<std::string> a, std::vector<std::strin
   if (a.size() > b.size()) std::swap(a, b);
   int apart = static_cast<int>(b.size() - a.size());
   for (const std::string& word : a) {
-    auto same = std::find(b.begin(), b.end(), word);
+    auto same = std::ranges::find(b, word);
     if (same == b.end()) {
       ++apart;
-      same = std::find_if(b.begin(), b.end(),
-                          [&](const std::string& other) { return IsLikeWord(word, other); });
+      same = std::ranges::find_if(b, [&](const auto& other) { return IsLikeWord(word, other); });
     }
     if (same == b.end()) return {};
     b.erase(same);
@@ -130,9 +129,8 @@ const ForeignName* FindForeignName(absl::string_view path) {
 
 bool IsForeignSection(absl::string_view path) {
   const std::string start = absl::StrCat(path, ".");
-  return std::any_of(ForeignNames().begin(), ForeignNames().end(), [&](const ForeignName& foreign) {
-    return absl::StartsWith(foreign.name, start);
-  });
+  return std::ranges::any_of(
+      ForeignNames(), [&](const auto& foreign) { return absl::StartsWith(foreign.name, start); });
 }
 
 std::string ToString(const ForeignName& foreign) {

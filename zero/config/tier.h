@@ -28,8 +28,8 @@ struct TierVerdict {
 };
 
 // Whether a step waits for the disk of nvme_path: by a probe of a second and a half, on a file as
-// OpenTier makes it, and by a simulation with `speed` (nanoseconds), which gets the disk. The errors
-// of OpenTier, and of the disk.
+// OpenTier makes it, and by a simulation with `speed` (nanoseconds), which gets the disk. The
+// errors of OpenTier, and of the disk.
 absl::StatusOr<TierVerdict> JudgeTier(const Config& config, const PlannedModel& planned,
                                       SimulationOptions& speed);
 // InvalidArgument: a step would wait, and cyclic.offload.require_hidden refuses such a run.

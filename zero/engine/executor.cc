@@ -205,13 +205,12 @@ void Executor::FailAt(const Op& op, const absl::Status& why) {
 
 absl::Status Executor::WaitFor(Lock& lock, const std::string& what,
                                const std::function<bool()>& done,
-                               const std::function<void(double)>& waited,
-                               std::chrono::microseconds look) {
+                               const std::function<void(double)>& waited) {
   const Deadline deadline(options_.wait_timeout);
   Clock::time_point since = Clock::now();
   while (guarded_.error.ok() && !done()) {
     // Several waits at most: each change is attributed to what was missing before it.
-    changed_.wait_for(lock, std::min<std::chrono::microseconds>(deadline.Look(), look));
+    changed_.wait_for(lock, deadline.Look());
     const Clock::time_point now = Clock::now();
     if (waited) waited(std::chrono::duration<double>(now - since).count());
     since = now;

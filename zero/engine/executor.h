@@ -155,11 +155,10 @@ class Executor {
   // Names the operation, unless the transport has ended before.
   void FailAt(const Op& op, const absl::Status& why);
 
-  // Waits for `done`, at most wait_timeout, looking again every `look` at least; `what` names the
-  // wait in errors. `waited` counts seconds; it may be null.
+  // Waits for `done`, at most wait_timeout; `what` names the wait in errors. `waited` counts
+  // seconds; it may be null.
   absl::Status WaitFor(Lock& lock, const std::string& what, const std::function<bool()>& done,
-                       const std::function<void(double)>& waited,
-                       std::chrono::microseconds look = kAwakeLook);
+                       const std::function<void(double)>& waited);
   // On the pool's thread, without the lock: runs `work`, then completes `op`.
   void RunOnPool(int64_t op, std::function<absl::Status()> work);
   // Begins what a thread does that is not the pool's. It calls the result, once: `op` is over.

@@ -133,7 +133,6 @@ absl::StatusOr<std::vector<StageCopy>> Gate::Begin(OpKind kind, StageId stage) {
   Lock lock = executor_.Hold();
   RZ_ASSIGN_OR_RETURN(const int64_t op, Expect(lock, kind, stage));
   RZ_RETURN_IF_ERROR(WaitUntilReady(lock, op));
-  RZ_RETURN_IF_ERROR(CheckReads(op));
   if (kind == OpKind::kBackward && sums_.Begins(op)) {
     RZ_RETURN_IF_ERROR(WaitForSumMemory(lock, op));
     RZ_RETURN_IF_ERROR(sums_.Begin(op));
@@ -146,7 +145,6 @@ absl::StatusOr<EvaluationCopy> Gate::BeginEvaluation(StageId stage) {
   Lock lock = executor_.Hold();
   RZ_ASSIGN_OR_RETURN(const int64_t op, Expect(lock, OpKind::kEvaluate, stage));
   RZ_RETURN_IF_ERROR(WaitUntilReady(lock, op));
-  RZ_RETURN_IF_ERROR(CheckReads(op));
   NoteBegin();
   EvaluationCopy copy;
   copy.copies = messages_.CopiesOf(executor_.guarded().program.at(op).linked);
@@ -263,7 +261,6 @@ absl::StatusOr<CollectedPart> Gate::Collect() {
   const StageId stage = is_over() ? kNoStage : executor_.OpOf(front()).stage;
   RZ_ASSIGN_OR_RETURN(const int64_t number, Expect(lock, OpKind::kCollect, stage));
   RZ_RETURN_IF_ERROR(WaitUntilReady(lock, number));
-  RZ_RETURN_IF_ERROR(CheckReads(number));
   NoteBegin();
   const LinkedOp& linked = executor_.guarded().program.at(number).linked;
   CollectedPart part{.kind = PartOf(linked.op.copy), .stage = stage};
@@ -297,7 +294,9 @@ double* Gate::WaitCounter(int64_t op) {
 }
 
 absl::Status Gate::WaitUntilReady(Lock& lock, int64_t op) {
-  return WaitWhile(lock, op, [&] { return executor_.guarded().program.FirstUnfinished(op); });
+  const auto missing = [&] { return executor_.guarded().program.FirstUnfinished(op); };
+  RZ_RETURN_IF_ERROR(WaitWhile(lock, op, missing));
+  return CheckReads(op);
 }
 
 absl::Status Gate::WaitForSumMemory(Lock& lock, int64_t op) {

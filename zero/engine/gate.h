@@ -53,6 +53,7 @@ class Gate {
   // With the lock held:
   // The next operation; FailedPrecondition if it is not (kind, stage).
   absl::StatusOr<int64_t> Expect(Lock& lock, OpKind kind, StageId stage);
+  // Then CheckReads.
   absl::Status WaitUntilReady(Lock& lock, int64_t op);
   // For the memory of the sum that the backward `op` begins.
   absl::Status WaitForSumMemory(Lock& lock, int64_t op);

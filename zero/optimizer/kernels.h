@@ -176,7 +176,7 @@ void StreamCopy(void* to, const void* from, size_t bytes);
 // Products of matrices, by rows: what Muon's steps are made of.
 //
 //   GramPass({.x = X, .rows = n, .columns = m, .out = A}, 0, n);  // A = X Xᵀ
-//   MixPass({.x = X, .rows = n, .columns = m, .weights = B, .keep = a, .out = Y}, 0, n);  // aX + BX
+//   MixPass({.x = X, .rows = n, .columns = m, .weights = B, .keep = a, .out = Y}, 0, n);  // aX+BX
 //
 // Matrices are row-major, dense, fp32. A call computes rows [begin, end) of the result; calls with
 // different ranges may run at once. The bits do not depend on the range: a dot product has

@@ -65,8 +65,7 @@ StageOptimizer::StageOptimizer(const OptimizerOptions& options, const StageLayou
     }
     AddBlocks(static_cast<int>(i));
   }
-  std::stable_sort(blocks_.begin(), blocks_.end(),
-                   [](const UpdateBlock& a, const UpdateBlock& b) { return a.round < b.round; });
+  std::ranges::stable_sort(blocks_, {}, &UpdateBlock::round);
 }
 
 // One phase runs in round 0, with all others of its kind. The others have rounds of their own, one

@@ -65,8 +65,8 @@ struct StatePiece {
     return (end - begin + kInPage - 1) / kInPage * kDirectAlignment;
   }
 };
-// What is streamed of a stage (StagePlan::streamed_bytes), in the order of updates: parameters of at
-// least `least` values whose update has one phase, and states that are 0 at first. Updates of
+// What is streamed of a stage (StagePlan::streamed_bytes), in the order of updates: parameters of
+// at least `least` values whose update has one phase, and states that are 0 at first. Updates of
 // several phases read a state more than once.
 std::vector<StatePiece> StatePieces(const OptimizerOptions& options, const StageLayout& layout,
                                     int64_t least = kUpdateBlockValues);

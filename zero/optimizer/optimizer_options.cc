@@ -91,10 +91,9 @@ bool IsRest(const MuonOptions& muon, const ParameterSpec& parameter) {
   const size_t dimensions = parameter.shape.size();
   if (dimensions != 2 && dimensions != 4) return true;
   const std::vector<int64_t>& strides = parameter.strides;
-  const bool by_outputs =
-      strides.empty() || *std::max_element(strides.begin(), strides.end()) == strides[0];
+  const bool by_outputs = strides.empty() || std::ranges::max(strides) == strides[0];
   if (dimensions == 4 && !by_outputs) return true;
-  return std::any_of(muon.rest.begin(), muon.rest.end(), [&](const std::string& pattern) {
+  return std::ranges::any_of(muon.rest, [&](const std::string& pattern) {
     return fnmatch(pattern.c_str(), parameter.name.c_str(), FNM_CASEFOLD) == 0;
   });
 }
@@ -230,9 +229,8 @@ OptimizerOptions OptionsFor(const OptimizerOptions& options, const ParameterSpec
   const bool decays =
       options.decays == OptimizerOptions::Decays::kAll || parameter.shape.size() >= 2;
   if (!decays) SetDecay(own, 0);
-  const auto group =
-      std::find_if(options.groups.begin(), options.groups.end(),
-                   [&](const ParameterGroup& each) { return Matches(each, parameter); });
+  const auto group = std::ranges::find_if(
+      options.groups, [&](const ParameterGroup& each) { return Matches(each, parameter); });
   if (group != options.groups.end()) Apply(*group, own);
   if (own.type == OptimizerOptions::Type::kMuon && IsRest(own.muon, parameter)) {
     own.type = OptimizerOptions::Type::kAdamW;
@@ -245,9 +243,9 @@ absl::Status CheckGroups(const OptimizerOptions& options, const std::vector<Stag
   for (const ParameterGroup& group : options.groups) {
     const std::string where = absl::StrCat("parameter group \"", group.pattern, "\"");
     RZ_RETURN_IF_ERROR(Annotate(CheckGroup(options, group), where));
-    const bool used = std::any_of(stages.begin(), stages.end(), [&](const StageLayout& stage) {
-      return std::any_of(stage.parameters.begin(), stage.parameters.end(),
-                         [&](const ParameterSpec& each) { return Matches(group, each); });
+    const auto matches = [&](const ParameterSpec& each) { return Matches(group, each); };
+    const bool used = std::ranges::any_of(stages, [&](const StageLayout& stage) {
+      return std::ranges::any_of(stage.parameters, matches);
     });
     if (!used) return InvalidArgument(where, " matches no parameter");
   }
