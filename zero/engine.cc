@@ -431,14 +431,4 @@ EngineStats Engine::stats() const {
   return stats;
 }
 
-std::string Engine::DebugString() const {
-  const Impl::Lock lock = impl_->executor_.Hold();
-  const Guarded& engine = impl_->executor_.guarded();
-  const std::string& waiting = engine.computing.waiting_for;
-  return absl::StrCat("worker ", impl_->options_.self.value, ": waiting for ",
-                      waiting.empty() ? "nothing" : waiting,
-                      "; not done: ", engine.program.Unfinished(8),
-                      engine.error.ok() ? "" : absl::StrCat("; error: ", engine.error.ToString()));
-}
-
 }  // namespace ringzero

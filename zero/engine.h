@@ -172,8 +172,6 @@ class Engine {
 
   const Plan& plan() const;
   EngineStats stats() const;  // any thread
-  // What every part is doing now, for errors: the computing thread's wait, open messages, queues.
-  std::string DebugString() const;
   // Any thread, also while the run goes on.
   const FlightRecorder& recorder() const;
   // For a file: what this worker does or waits for, and its last events. Waits for the engine's

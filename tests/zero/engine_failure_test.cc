@@ -142,10 +142,7 @@ int RunStopped(const MakeTransports& transports, int told, int tell) {
   absl::Status zero;
   std::thread waiting([&] { zero = Drive(*ring[0], kToy.stages); });
   // What cannot come without worker 1.
-  for (std::string text; !absl::StrContains(text, "Update"); std::this_thread::yield()) {
-    text = ring[0]->DebugString();
-    text.resize(text.find("; not done"));
-  }
+  while (ring[0]->stats().wait_update_seconds == 0) std::this_thread::yield();
   char byte = 0;
   if (write(tell, &byte, 1) != 1 || read(told, &byte, 1) != 1) return 1;
   // Worker 0 looks at its deadline again, and would have asked whose fault it is.

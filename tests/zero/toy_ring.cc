@@ -593,7 +593,7 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
                                       .recorder = &engine->recorder()}));
     }
     const absl::Status ran = ToyWorker(options, engine.get(), first.running, &result).Run();
-    if (!ran.ok()) return Annotate(ran, engine->DebugString());
+    if (!ran.ok()) return Annotate(ran, engine->Flight("").now.says);
     if (trace != nullptr) RZ_RETURN_IF_ERROR(trace->Finish());
     const TransportStats stats = engine->stats().transport;
     std::lock_guard lock(mutex);
