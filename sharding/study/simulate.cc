@@ -383,18 +383,21 @@ class Runner {
     int fetch, update, store;
     int chunks = 1;
     int64_t chunk_ticks = 0;  // of the disk, one way
-    int fetched = 0, updated = 0, stored = 0;
+    int asked = 0, fetched = 0, updated = 0, stored = 0;
     bool begun = false;     // the update
     bool computes = false;  // a chunk of it
+  };
+  struct Move {  // of a chunk
+    int stream = -1;
+    bool writes = false;
   };
   // One worker's staging, and what moves: one chunk at a time.
   struct Staging {
     Shared* disk = nullptr;
     int64_t free = 0;          // chunks
     std::deque<int> to_fetch;  // streams, all that is left of each
-    std::deque<int> to_store;  // a stream for each chunk
-    int moving = -1;           // stream
-    bool writes = false;
+    std::deque<Move> asked;
+    Move moving;
   };
   struct ChannelState {
     std::deque<int> waiting;  // sends that have begun
@@ -514,6 +517,7 @@ class Runner {
     const int number = states_[i].stream;
     if (states_[i].kind == OpKind::kFetch) {
       stagings_[ring_.worker_of(i)].to_fetch.push_back(number);
+      AskForChunks(stagings_[ring_.worker_of(i)]);
     } else if (states_[i].kind == OpKind::kUpdate) {
       streams_[number].begun = true;
     }
@@ -540,39 +544,40 @@ class Runner {
     const int number = states_[i].stream;
     Stream& stream = streams_[number];
     stream.computes = false;
-    stagings_[ring_.worker_of(i)].to_store.push_back(number);
+    stagings_[ring_.worker_of(i)].asked.push_back({number, /*writes=*/true});
     if (++stream.updated == stream.chunks) End(i, now);
     MoveChunk(ring_.worker_of(i), now);
     UpdateChunk(number, now);
   }
 
-  // What goes makes room for what comes.
+  // As many as there is room for.
+  void AskForChunks(Staging& staging) {
+    for (; !staging.to_fetch.empty() && staging.free > 0; --staging.free) {
+      const int number = staging.to_fetch.front();
+      staging.asked.push_back({number, /*writes=*/false});
+      if (++streams_[number].asked == streams_[number].chunks) staging.to_fetch.pop_front();
+    }
+  }
+
+  // In the order in which they were asked for.
   void MoveChunk(int worker, int64_t now) {
     Staging& staging = stagings_[worker];
-    if (staging.moving >= 0) return;
-    staging.writes = !staging.to_store.empty();
-    if (staging.writes) {
-      staging.moving = staging.to_store.front();
-      staging.to_store.pop_front();
-    } else if (!staging.to_fetch.empty() && staging.free > 0) {
-      staging.moving = staging.to_fetch.front();
-      --staging.free;
-    } else {
-      return;
-    }
-    staging.disk->Join(now, streams_[staging.moving].chunk_ticks, worker);
+    if (staging.moving.stream >= 0 || staging.asked.empty()) return;
+    staging.moving = staging.asked.front();
+    staging.asked.pop_front();
+    staging.disk->Join(now, streams_[staging.moving.stream].chunk_ticks, worker);
   }
 
   void EndChunk(int worker, int64_t now) {
     Staging& staging = stagings_[worker];
-    const int number = std::exchange(staging.moving, -1);
+    const auto [number, writes] = std::exchange(staging.moving, Move());
     Stream& stream = streams_[number];
-    if (staging.writes) {
+    if (writes) {
       ++staging.free;
+      AskForChunks(staging);
       ++stream.stored;
       EndStore(number, now);
     } else if (++stream.fetched == stream.chunks) {
-      staging.to_fetch.pop_front();
       End(stream.fetch, now);
     }
     UpdateChunk(number, now);
