@@ -75,6 +75,15 @@ void StateStore::Adopt(int group, std::span<const uint64_t> digests) {
   }
 }
 
+absl::Status StateStore::Check(int group, std::span<const uint64_t> digests) {
+  const std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < digests.size(); ++i) {
+    const PieceState& state = groups_[group].pieces[i];
+    if (state.known && state.digest != digests[i]) return Lost({group, static_cast<int>(i)});
+  }
+  return absl::OkStatus();
+}
+
 void StateStore::Fetch(int group, Done done) {
   const std::lock_guard lock(mutex_);
   GroupState& state = groups_[group];
@@ -102,10 +111,7 @@ void StateStore::Release(int group, int piece, const Released& released) {
     stop_ = true;
     wake_.notify_one();
     lock.unlock();
-    const int64_t offset = PieceOf(place).extents[0].offset;
-    const absl::Status lost =
-        absl::DataLossError("what was read is not what was written there last");
-    if (options_.failed) options_.failed(Annotated(lost, place, offset));
+    if (options_.failed) options_.failed(Lost(place));
     return;
   }
   state.phase = Phase::kReleased;
@@ -267,6 +273,11 @@ StateStore::Place StateStore::PlaceOf(uint64_t tag) {
 std::span<std::byte> StateStore::MemoryOf(const Place& place) {
   return options_.ring.subspan(static_cast<size_t>(At(place).slot * slot_bytes_),
                                static_cast<size_t>(PieceOf(place).bytes()));
+}
+
+absl::Status StateStore::Lost(const Place& place) const {
+  return Annotated(absl::DataLossError("what was read is not what was written there last"), place,
+                   PieceOf(place).extents[0].offset);
 }
 
 absl::Status StateStore::Annotated(const absl::Status& status, const Place& place,

@@ -78,6 +78,9 @@ class StateStore {
   // Before any Fetch, or when nothing of the group is fetched: what it has in the file is from
   // elsewhere. By piece.
   void Adopt(int group, std::span<const uint64_t> digests);
+  // Whether its pieces have these digests: DataLoss for the first that has another. When nothing of
+  // the group is fetched.
+  absl::Status Check(int group, std::span<const uint64_t> digests);
   // `done`: all pieces have come, and some may be gone again. On the store's thread, as all calls
   // of a Done. A group is fetched again when it has been stored.
   void Fetch(int group, Done done);
@@ -98,7 +101,6 @@ class StateStore {
   enum class Phase { kInFile, kComing, kHere, kReleased };
   struct PieceState {
     Phase phase = Phase::kInFile;
-    bool changed = false;  // kReleased: it goes to the file first
     Done again;
     int slot = -1;       // of the ring
     bool known = false;  // it has been left by somebody
@@ -138,6 +140,7 @@ class StateStore {
     return options_.groups[place.group].pieces[place.piece];
   }
   std::span<std::byte> MemoryOf(const Place& place);
+  absl::Status Lost(const Place& place) const;
   absl::Status Annotated(const absl::Status& status, const Place& place, int64_t offset) const;
 
   StateStoreOptions options_;

@@ -32,7 +32,7 @@ enum class OpKind : uint8_t {
   kSnapshot,  // Snap: keep the running statistics that belong to a version
   kFold,      // Fold: losses and metrics into the iteration's
   kReport,    // Report: worker 0 has an iteration's (or evaluation's) folded metrics
-  kKeep,      // Keep: the owner copies the sum or the state of an update that is collected
+  kKeep,      // Keep: the owner copies the sum, the state or the masters that are collected
   kRelease,   // Release: a held copy has been read for the last time (stages 1 and 2 of ZeRO)
   kSquares,   // Squares: of the gradients in a complete sum, by its owner
   kNorm,      // Norm: the squares of all stages into the global norm of an iteration

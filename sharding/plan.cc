@@ -52,6 +52,10 @@ absl::Status CheckStage(const Plan& plan, int j) {
     return Wrong(absl::StrCat("streamed_bytes of ", name), "at least 0, of what is trained",
                  stage.streamed_bytes);
   }
+  const bool may_stream = stage.streams() && stage.master_bytes > 0 && plan.masters_may_stream();
+  if (stage.streams_masters && !may_stream) {
+    return Wrong(absl::StrCat("streams_masters of ", name), "0", 1);
+  }
   if (stage.streams() && plan.exchange && plan.staging_bytes <= 0)
     return Wrong("staging_bytes of a plan that streams", "at least 1", plan.staging_bytes);
   const int last_use = plan.last_use(StageId(j)).value;
@@ -209,6 +213,7 @@ void StageLine(auto& line, auto& stage) {
   Fields(line, "owner", stage.owner.value, "last_use", stage.last_use.value);
   line.Field("has_backward", stage.has_backward);
   Optional(line, "streamed_bytes", stage.streamed_bytes);
+  Optional(line, "streams_masters", stage.streams_masters);
   line.Rest("name", stage.name);
 }
 

@@ -57,6 +57,8 @@ struct StagePlan {
   bool has_backward = true;  // false in a frozen prefix: no backward, no backward copy, no sum
   // Of its optimizer state: so much lies in a tier file, and comes for each update.
   int64_t streamed_bytes = 0;
+  // fp32 masters are a part of the state, and of what streams (Plan::masters_may_stream).
+  bool streams_masters = false;
   bool streams() const { return streamed_bytes > 0; }
 
   // Of a micro-batch. A frozen prefix computes no backward, whatever it would cost.
@@ -169,6 +171,10 @@ struct Plan {
   // Two versions of masters are alive, as of what travels: where masters are apart, only because
   // a collection may still read the one that the next update would overwrite.
   bool has_two_masters() const { return !updates_in_place() && collection.any(); }
+  // A version's masters are there until they have been collected, and are collected once.
+  bool masters_may_stream() const {
+    return !collection.any() || (!has_two_masters() && collection.worker == WorkerId(0));
+  }
   // Workers of one host lend copies and sums, and do not copy them (loans.h). A sum that all
   // workers update from is not lent.
   bool lends() const {
@@ -201,6 +207,9 @@ struct Plan {
   int scale_lag(Iteration t) const { return rule_at(t) == Rule::kDp ? 1 : 2; }
   bool any_streams() const {
     return std::ranges::any_of(stages, [](const StagePlan& each) { return each.streams(); });
+  }
+  bool any_streams_masters() const {
+    return std::ranges::any_of(stages, [](const StagePlan& each) { return each.streams_masters; });
   }
   // ceil(S / N): the paper's k, stages per worker.
   int stages_per_worker() const { return (stage_count() + workers - 1) / workers; }

@@ -247,7 +247,7 @@ absl::Status Engine::Impl::BeginStreams() {
   if (tier.io == nullptr) return absl::InvalidArgumentError("a plan that streams needs a tier");
   const CollectionPlan& collection = plan_.collection;
   const bool shows = (collection.any() && !collection.parameters_only) || plan_.checkpoint.any() ||
-                     plan_.first_iteration > 0;
+                     plan_.first_iteration > 0 || plan_.any_streams_masters();
   if (shows && tier.mapped == nullptr) {
     return absl::InvalidArgumentError("states that are streamed and looked at need a mapped tier");
   }

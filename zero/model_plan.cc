@@ -1,6 +1,7 @@
 // Cuts described layers into stages.
 #include "zero/model_plan.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "sharding/rules/partition.h"
 #include "sharding/study/disk_verdict.h"
 #include "sharding/study/simulate.h"
+#include "zero/state_tier.h"
 
 namespace ringzero {
 namespace {
@@ -128,6 +130,19 @@ absl::StatusOr<PlanProof> Prove(const Plan& plan, const PlanRequest& request) {
   return ProvePlan(resolved);
 }
 
+// A given one.
+absl::Status CheckStaging(const PlanRequest& request, const PlannedModel& planned) {
+  const Plan& plan = planned.plan;
+  int64_t piece = 0;
+  for (int w = 0; w < plan.workers; ++w) {
+    const TierLayout tier = LayOutTier(plan, WorkerId(w), planned.layouts, request.optimizer);
+    piece = std::max(piece, tier.piece_bytes);
+  }
+  if (plan.staging_bytes >= piece) return absl::OkStatus();
+  return InvalidArgument("cyclic.offload.staging: wanted at least ", piece,
+                         " bytes, which one piece of these states has, found ", plan.staging_bytes);
+}
+
 // By hand; or each owner's last stages, until they have the share of what it can stream. An owner
 // updates its last stage first, and has all of a step to fetch its states: it may wait longest.
 absl::Status ChooseStreams(const PlanRequest& request, PlannedModel& planned) {
@@ -135,16 +150,22 @@ absl::Status ChooseStreams(const PlanRequest& request, PlannedModel& planned) {
   Plan& plan = planned.plan;
   std::vector<int64_t> bytes;
   std::map<WorkerId, int64_t> all, streamed;
+  const bool apart = request.precision.wire() != ValueType::kFp32;
+  const bool masters = apart && plan.masters_may_stream();
   for (int j = 0; j < plan.stage_count(); ++j) {
     const StageLayout& layout = planned.layouts[j];
-    bytes.push_back(StreamedBytes(layout, StatePieces(request.optimizer, layout)));
+    bytes.push_back(StreamedBytes(layout, StatePieces(request.optimizer, layout, masters)));
     all[plan.stages[j].owner] += bytes[j];
   }
+  const auto stream = [&](int j) {
+    plan.stages[j].streamed_bytes = bytes[j];
+    plan.stages[j].streams_masters = masters && bytes[j] > 0;
+  };
   for (int j = plan.stage_count(); j-- > 0 && request.streamed_stages.empty();) {
     const WorkerId owner = plan.stages[j].owner;
     const double wanted = request.streamed_share * static_cast<double>(all[owner]);
     if (static_cast<double>(streamed[owner]) >= wanted) continue;
-    plan.stages[j].streamed_bytes = bytes[j];
+    stream(j);
     streamed[owner] += bytes[j];
   }
   for (const int j : request.streamed_stages) {
@@ -152,7 +173,7 @@ absl::Status ChooseStreams(const PlanRequest& request, PlannedModel& planned) {
       return InvalidArgument("cyclic.offload.stages: wanted stages from 0 to ",
                              plan.stage_count() - 1, ", found ", j);
     }
-    plan.stages[j].streamed_bytes = bytes[j];
+    stream(j);
   }
   if (!plan.any_streams()) {
     planned.warnings.push_back(
@@ -160,8 +181,12 @@ absl::Status ChooseStreams(const PlanRequest& request, PlannedModel& planned) {
         "update in one pass (not Muon, not LAMB)");
     return absl::OkStatus();
   }
+  if (apart && !masters) {
+    planned.warnings.push_back(
+        "fp32 masters stay in memory: versions are collected while the next ones are made");
+  }
   plan.staging_bytes = request.staging_bytes;
-  if (plan.staging_bytes > 0) return absl::OkStatus();
+  if (plan.staging_bytes > 0) return CheckStaging(request, planned);
   RZ_ASSIGN_OR_RETURN(plan.staging_bytes, ChooseStaging(plan));
   return absl::OkStatus();
 }

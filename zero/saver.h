@@ -26,11 +26,17 @@ namespace ringzero {
 struct SavedPart {
   StageId stage;
   Version version;
-  const std::byte* masters = nullptr;  // fp32, in StageLayout; null: the part is statistics
+  const std::byte* masters = nullptr;  // fp32, in StageLayout; null: in the optimizer's state
   // What iteration v reads besides: θ_{v-1} or predictions, as they travel (Beginning::version).
   std::vector<std::pair<Version, const std::byte*>> others;
   const StageOptimizer* optimizer = nullptr;  // null: a stage without anything to train
   const std::byte* statistics = nullptr;      // null: the part is a stage
+
+  // Of the stage's parameter with this number.
+  const std::byte* MastersOf(const StageLayout& layout, int parameter) const {
+    if (masters != nullptr) return masters + layout.parameters[parameter].master_offset_bytes;
+    return std::as_bytes(optimizer->state(parameter).masters).data();
+  }
 };
 
 // Of the run before iteration v (Beginning).

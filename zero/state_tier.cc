@@ -33,29 +33,30 @@ TierLayout LayOutTier(const Plan& plan, WorkerId self, const std::vector<StageLa
   for (int j = 0; j < plan.stage_count() && plan.exchange; ++j) {
     if (!plan.stages[j].streams() || !plan.has_masters(self, StageId(j))) continue;
     AddStage(StageId(j), absl::StrCat("stage ", j, " (", plan.stages[j].name, ")"), layouts[j],
-             optimizer, least_values, layout);
+             optimizer, plan.stages[j].streams_masters, least_values, layout);
   }
   return layout;
 }
 
 void AddStage(StageId stage, std::string name, const StageLayout& stage_layout,
-              const OptimizerOptions& optimizer, int64_t least_values, TierLayout& layout) {
+              const OptimizerOptions& optimizer, bool masters, int64_t least_values,
+              TierLayout& layout) {
   std::vector<StatePiece>& pieces = layout.pieces[stage];
-  pieces = StatePieces(optimizer, stage_layout, least_values);
+  pieces = StatePieces(optimizer, stage_layout, masters, least_values);
   layout.group_of[stage] = static_cast<int>(layout.groups.size());
   StoreGroup& group = layout.groups.emplace_back(StoreGroup{.name = std::move(name)});
-  int64_t first = 0, second = 0;  // where the states of the parameter begin
+  int64_t first = 0;  // where the states of the parameter begin
   for (const StatePiece& piece : pieces) {
+    const StatePiece whole{.end = stage_layout.parameters[piece.parameter].numel};
     if (piece.begin == 0) {
-      const StatePiece whole{.end = stage_layout.parameters[piece.parameter].numel};
       first = layout.bytes;
-      second = first + whole.StateBytes();
       layout.bytes += piece.states * whole.StateBytes();
     }
-    const int64_t from = piece.begin * static_cast<int64_t>(sizeof(float));
+    const int64_t from = first + piece.begin * static_cast<int64_t>(sizeof(float));
     StorePiece& stored = group.pieces.emplace_back();
-    stored.extents.push_back({first + from, piece.StateBytes()});
-    if (piece.states > 1) stored.extents.push_back({second + from, piece.StateBytes()});
+    for (int s = 0; s < piece.states; ++s) {
+      stored.extents.push_back({from + s * whole.StateBytes(), piece.StateBytes()});
+    }
     layout.piece_bytes = std::max(layout.piece_bytes, stored.bytes());
   }
 }

@@ -30,7 +30,8 @@ struct TierOptions {
   int file = -1;  // of LayOutTier's bytes, open as long as the engine lives
   std::string file_name;
   std::unique_ptr<IoEngine> io;
-  // The file as memory, where states are collected, saved, or come from a checkpoint.
+  // The file as memory: where states are collected, saved, or come from a checkpoint, and where
+  // masters stream.
   std::byte* mapped = nullptr;
   // Smaller parameters stay in memory: a read of so few bytes costs as much as one of many.
   int64_t least_values = kUpdateBlockValues;
@@ -54,9 +55,11 @@ struct TierLayout {
 };
 TierLayout LayOutTier(const Plan& plan, WorkerId self, const std::vector<StageLayout>& layouts,
                       const OptimizerOptions& optimizer, int64_t least_values = kUpdateBlockValues);
-// Puts a stage that this worker updates behind those that are there; `name`: in errors.
+// Puts a stage that this worker updates behind those that are there; `name`: in errors; `masters`:
+// they stream, too.
 void AddStage(StageId stage, std::string name, const StageLayout& stage_layout,
-              const OptimizerOptions& optimizer, int64_t least_values, TierLayout& layout);
+              const OptimizerOptions& optimizer, bool masters, int64_t least_values,
+              TierLayout& layout);
 
 }  // namespace ringzero
 

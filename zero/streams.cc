@@ -39,19 +39,20 @@ void Streams::Show(StageId stage, StageOptimizer& optimizer) const {
     const auto at = [&](size_t state) {
       return std::span(reinterpret_cast<float*>(mapped_ + extents[state].offset), count);
     };
-    optimizer.state(parameter).first = at(0);
-    if (extents.size() > 1) optimizer.state(parameter).second = at(1);
+    const size_t states = extents.size() - (pieces[i].masters ? 1 : 0);
+    StageOptimizer::ParameterState& state = optimizer.state(parameter);
+    if (states > 0) state.first = at(0);
+    if (states > 1) state.second = at(1);
+    if (pieces[i].masters) state.masters = at(states);
   }
 }
 
-void Streams::Adopt(StageId stage) {
-  const auto group = layout_.group_of.find(stage);
-  if (group == layout_.group_of.end()) return;
+std::vector<uint64_t> Streams::DigestsOf(StageId stage, int group) const {
   std::vector<uint64_t> digests;
   const std::vector<StatePiece>& pieces = layout_.pieces.at(stage);
   for (size_t i = 0; i < pieces.size(); ++i) {
     const StatePiece& piece = pieces[i];
-    const std::vector<Extent>& extents = layout_.groups[group->second].pieces[i].extents;
+    const std::vector<Extent>& extents = layout_.groups[group].pieces[i].extents;
     uint64_t& digest = digests.emplace_back(0);
     for (int64_t at = piece.begin; at < piece.end; at += kUpdateBlockValues) {
       const int64_t end = std::min(at + kUpdateBlockValues, piece.end);
@@ -61,9 +62,21 @@ void Streams::Adopt(StageId stage) {
       }
     }
   }
-  store_->Adopt(group->second, digests);
+  return digests;
+}
+
+void Streams::Adopt(StageId stage) {
+  const auto group = layout_.group_of.find(stage);
+  if (group == layout_.group_of.end()) return;
+  store_->Adopt(group->second, DigestsOf(stage, group->second));
   (void)msync(mapped_, static_cast<size_t>(layout_.bytes), MS_SYNC);
   Forget(stage);
+}
+
+absl::Status Streams::Check(StageId stage) const {
+  const auto group = layout_.group_of.find(stage);
+  if (group == layout_.group_of.end()) return absl::OkStatus();
+  return store_->Check(group->second, DigestsOf(stage, group->second));
 }
 
 void Streams::Forget(StageId stage) const {

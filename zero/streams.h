@@ -60,13 +60,16 @@ class Streams {
     if (store_ != nullptr) store_->Stop();
   }
 
-  // These three do nothing for stages that do not stream.
+  // These four do nothing for stages that do not stream.
   // The optimizer's states are the mapped file from here on: for what reads them between updates
   // (collections, saves), and for what writes them before the first one.
   void Show(StageId stage, StageOptimizer& optimizer) const;
   // They were written: the file has them.
   void Adopt(StageId stage);
-  // They were read: gives the memory back that it took. Any thread.
+  // They were read. DataLoss, with the record and its offset: they are not what the last update has
+  // left. Any thread.
+  absl::Status Check(StageId stage) const;
+  // Gives the memory back that reading took. Any thread.
   void Forget(StageId stage) const;
 
   // Of a stage that streams; empty for others.
@@ -74,6 +77,9 @@ class Streams {
 
  private:
   friend class StreamedUpdate;
+
+  // Of the mapped file, piece by piece.
+  std::vector<uint64_t> DigestsOf(StageId stage, int group) const;
 
   const std::vector<StageLayout>& layouts_;
   TierLayout layout_;

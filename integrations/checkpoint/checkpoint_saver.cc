@@ -80,9 +80,10 @@ PartTensors TensorsOf(const SavedPart& part, const StageLayout& layout,
     }
     return tensors;
   }
-  for (const ParameterSpec& parameter : layout.parameters) {
+  for (size_t i = 0; i < layout.parameters.size(); ++i) {
+    const ParameterSpec& parameter = layout.parameters[i];
     tensors.files["model"].push_back({.spec = SpecOf(parameter),
-                                      .values = part.masters + parameter.master_offset_bytes,
+                                      .values = part.MastersOf(layout, static_cast<int>(i)),
                                       .strides = parameter.strides});
     for (const auto& [label, values] : part.others) {
       tensors.files["stale"].push_back({.spec = {.name = StaleName(parameter.name, label),

@@ -208,16 +208,15 @@ Worker::Worker(Config config, const PythonModel& model, const RunLength& length,
   }));
   WorkerSeat& seat = worker_->seat();
   self_ = seat.self.value;
-  for (const std::string& note : length.notes) {
-    if (self_ == 0) std::cerr << "ringzero: " << note << std::endl;
-  }
+  const auto say = [this](const auto&... words) {
+    if (self_ == 0) std::cerr << absl::StrCat("ringzero: ", words..., "\n") << std::flush;
+  };
+  for (const std::string& note : length.notes) say(note);
   const PlannedModel& planned = seat.run.planned;
-  if (self_ == 0 && !planned.rule_choice.empty()) {
-    std::cerr << "ringzero: " << planned.rule_choice << std::endl;
-  }
-  if (self_ == 0 && planned.plan.rule != Rule::kDp && !length.rule_choice.empty()) {
-    std::cerr << "ringzero: rule " << ToString(planned.plan.rule) << ": " << length.rule_choice
-              << std::endl;
+  for (const std::string& warning : planned.warnings) say("warning: ", warning);
+  if (!planned.rule_choice.empty()) say(planned.rule_choice);
+  if (planned.plan.rule != Rule::kDp && !length.rule_choice.empty()) {
+    say("rule ", ToString(planned.plan.rule), ": ", length.rule_choice);
   }
   has_norm_ = seat.run.planned.plan.has_norm() || cyclic.workers == 1;
   RingModelOptions ring{
@@ -236,9 +235,7 @@ Worker::Worker(Config config, const PythonModel& model, const RunLength& length,
   if (tier.ok()) {
     tier_file_ = std::move(tier->file);
     ring.engine.tier = std::move(tier->options);
-    for (const std::string& note : tier->notes) {
-      if (self_ == 0) std::cerr << "ringzero: " << note << std::endl;
-    }
+    for (const std::string& note : tier->notes) say(note);
   }
   absl::StatusOr<std::unique_ptr<RingModel>> made =
       tier.ok() ? RingModel::Create(std::move(ring)) : tier.status();

@@ -178,6 +178,7 @@ class SymbolicRun {
     return Theta(j, label.value);
   }
   bool Apart(int j) const { return plan_.stages[j].master_bytes > 0; }
+  bool InState(int j) const { return plan_.stages[j].streams_masters; }  // its masters
   Symbol Masters(int j, int version) const {
     Symbol masters = Theta(j, version);
     if (Apart(j)) masters.of = Of::kMasters;
@@ -226,7 +227,8 @@ class SymbolicRun {
   void Touch(const BlockPlace& place, bool writes) {
     if (!plan_.lends()) return;
     const BlockKind kind = NameOf(place).kind;
-    const bool always = kind == BlockKind::kSum || kind == BlockKind::kLent;
+    const bool shows = kind == BlockKind::kMasters && NameOf(place).stage == kNoStage;
+    const bool always = kind == BlockKind::kSum || kind == BlockKind::kLent || shows;
     if (ring_.count() > kSmallRing && !always) return;
     uses_.Note(place, {at_, worker_, writes, IsCompute(op_->kind)});
   }
@@ -453,11 +455,7 @@ class SymbolicRun {
     RZ_RETURN_IF_ERROR(ExpectRead(Role::kState, {Of::kState, j_, t_}));
     RZ_RETURN_IF_ERROR(
         ExpectReadIf(plan_.stages[j_].streams(), Role::kStaged, {Of::kState, j_, t_}));
-    RZ_RETURN_IF_ERROR(ExpectThere(Role::kMasters, Apart(j_)));
-    const Role masters = Apart(j_) ? Role::kMasters : Role::kMade;
-    const bool in_place = Find(masters)->how == How::kReadWrite;
-    RZ_RETURN_IF_ERROR(ExpectThere(Role::kBefore, !in_place));
-    RZ_RETURN_IF_ERROR(ExpectRead(in_place ? masters : Role::kBefore, Masters(j_, t_)));
+    RZ_RETURN_IF_ERROR(ReadMasters());
     const int norm = plan_.clipping == Clipping::kPrevious ? t_ - 1 : t_;
     RZ_RETURN_IF_ERROR(ExpectReadIf(has_norm() && norm >= 0, Role::kNorm, {Of::kNorm, -1, norm}));
     RZ_RETURN_IF_ERROR(
@@ -468,10 +466,20 @@ class SymbolicRun {
     Put(*Find(Role::kState), {Of::kState, j_, t_ + 1});
     if (const NumberedUse* staged = Find(Role::kStaged)) Put(*staged, {Of::kState, j_, t_ + 1});
     Put(*Find(Role::kMade), Theta(j_, t_ + 1));
-    if (Apart(j_)) Put(*Find(Role::kMasters), Masters(j_, t_ + 1));
+    if (Apart(j_) && !InState(j_)) Put(*Find(Role::kMasters), Masters(j_, t_ + 1));
     if (const NumberedUse* made = Find(Role::kPrediction))
       Put(*made, {Of::kPrediction, j_, t_ + 2});
     return absl::OkStatus();
+  }
+
+  // Of an update: those that it starts from, unless they are a part of the state.
+  absl::Status ReadMasters() {
+    RZ_RETURN_IF_ERROR(ExpectThere(Role::kMasters, Apart(j_) && !InState(j_)));
+    if (InState(j_)) return ExpectThere(Role::kBefore, false);
+    const Role masters = Apart(j_) ? Role::kMasters : Role::kMade;
+    const bool in_place = Find(masters)->how == How::kReadWrite;
+    RZ_RETURN_IF_ERROR(ExpectThere(Role::kBefore, !in_place));
+    return ExpectRead(in_place ? masters : Role::kBefore, Masters(j_, t_));
   }
 
   absl::Status Move(Role from, Role to, const Symbol& symbol) {
@@ -487,12 +495,13 @@ class SymbolicRun {
 
   absl::Status Keep() {
     const bool gradient = op_->copy == Copy::kGradient;
-    if (!gradient && op_->copy != Copy::kState) return Wrong("keeps neither a sum nor a state");
+    const bool masters = op_->copy == Copy::kCollection && InState(j_);
+    if (!gradient && !masters && op_->copy != Copy::kState) return Wrong("keeps nothing");
     const Symbol kept = KeptPart();
     RZ_RETURN_IF_ERROR(ExpectReadIf(gradient, Role::kSum, kept));
     RZ_RETURN_IF_ERROR(ExpectReadIf(!gradient, Role::kState, kept));
     RZ_RETURN_IF_ERROR(ExpectReadIf(!gradient && plan_.stages[j_].streams(), Role::kTier, kept));
-    Put(*Find(Role::kKept), kept);
+    Put(*Find(Role::kKept), masters ? Masters(j_, t_) : kept);
     return absl::OkStatus();
   }
 
@@ -507,7 +516,7 @@ class SymbolicRun {
     } else {
       if (op_->copy != Copy::kNone || stage.owner.value != worker_)
         return Wrong("is another owner's");
-      wanted = {Masters(j_, Newest(j_, t_))};
+      if (!InState(j_)) wanted = {Masters(j_, Newest(j_, t_))};
       const bool stale = Trains(j_) && plan_.rule != Rule::kDp;
       for (int t = t_; t < t_ + 2 && stale && plan_.predict; ++t) {
         if (!IsOfDp(plan_, t)) wanted.push_back({Of::kPrediction, j_, t});

@@ -61,6 +61,7 @@ class TableWriter {
       Kept(StageId(j));
     }
     Begun();
+    Add({.kind = BlockKind::kMasters}, shown_masters_, OfParameters(), &MemoryBytes::masters);
     // What streamed states come through, whatever their stage.
     Add({.kind = BlockKind::kStaging}, streams_ ? plan_.staging_bytes : 0, Access::kPrivate,
         &MemoryBytes::moments);
@@ -72,19 +73,26 @@ class TableWriter {
     if (bytes > 0) blocks_.push_back({block, bytes, access, category});
   }
   bool Trains(StageId j) const { return plan_.exchange && plan_.stage(j).sum_bytes > 0; }
+  // Where all workers have all masters, none of them travels.
+  Access OfParameters() const {
+    const bool travels = plan_.exchange && plan_.zero_stage > 0 && plan_.workers > 1;
+    return travels ? Access::kLentToRead : Access::kPrivate;
+  }
 
   // What whoever has the masters of a stage keeps of it.
   void Owned(StageId j) {
     const StagePlan& stage = plan_.stage(j);
-    // Where all workers have all masters, none of them travels.
-    const bool travels = plan_.exchange && plan_.zero_stage > 0 && plan_.workers > 1;
-    const Access access = travels ? Access::kLentToRead : Access::kPrivate;
+    const Access access = OfParameters();
     const bool apart = stage.master_bytes > 0;
     // An update goes from one version to the next: these two name all blocks that it uses.
     const int versions = Trains(j) ? 2 : 1;
     for (int v = 0; v < versions; ++v) {
       const MemoryBlock masters = MastersBlock(plan_, j, Version(v));
       if (v > 0 && masters == MastersBlock(plan_, j, Version(0))) continue;  // in place
+      if (stage.streams_masters) {
+        shown_masters_ = std::max(shown_masters_, stage.master_bytes);
+        continue;
+      }
       Add(masters, stage.collected_bytes(), access,
           v == 0 ? &MemoryBytes::masters : &MemoryBytes::versions);
     }
@@ -146,7 +154,8 @@ class TableWriter {
   const Loans loans_{plan_};
   const WorkerId self_;
   const std::span<const int64_t> moment_bytes_;
-  bool streams_ = false;  // whether a stage does that it owns
+  bool streams_ = false;       // whether a stage does that it owns
+  int64_t shown_masters_ = 0;  // of the largest such stage whose masters do
   std::vector<OwnBlock> blocks_;
 };
 

@@ -25,8 +25,9 @@ namespace ringzero {
 
 enum class BlockKind : uint8_t {
   // At whoever has a stage's masters.
-  kVersion,     // V.s: versions of its parameters as they travel; index 0 or 1, in dp 0
-  kMasters,     // MA.s: fp32 masters where versions are of another type; index 0 or 1
+  kVersion,  // V.s: versions of its parameters as they travel; index 0 or 1, in dp 0
+  kMasters,  // MA.s: fp32 masters where versions are of another type; index 0 or 1. MA: a stage's
+             // that stream, for a collection
   kPrediction,  // P.s: predictions; index t mod 2
   kState,       // O.s: optimizer state
   kTier,        // OT.s: and what is streamed of it, in the tier file

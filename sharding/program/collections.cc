@@ -52,6 +52,7 @@ class CollectionWriter {
     const WorkerId owner = KeepsFor(plan_, collection_.worker, j);
     MemoryBlock shown;  // where whoever collects has sum or state
     if (!parameters && owner == self_ && bytes > 0) shown = operands_.Kept(part, j, version_);
+    if (parameters && owner == self_ && plan_.stage(j).streams_masters) KeepMasters(op);
     if (owner != collection_.worker && bytes > 0) {
       op.channel = parameters ? Channel::kCollection : Channel::kStates;
       if (self_ == owner) {
@@ -74,6 +75,15 @@ class CollectionWriter {
     if (parameters) op.copy = Copy::kNone;
     ops_.emplace_back(op,
                       parameters ? Parameters(j, op.version) : Uses{Reading(Role::kKept, shown)});
+  }
+
+  void KeepMasters(Op op) {
+    const StageId j = op.stage;
+    op.kind = OpKind::kKeep;
+    op.version = kNoVersion;
+    ops_.emplace_back(op, Uses{Reading(Role::kState, {.kind = BlockKind::kState, .stage = j}),
+                               Writing(Role::kKept, MastersBlock(plan_, j, Version(0))),
+                               Reading(Role::kTier, {.kind = BlockKind::kTier, .stage = j})});
   }
 
   // A stage's parameters with its statistics.

@@ -101,7 +101,7 @@ constexpr std::array<ChannelFields, kChannelCount> kChannelFields = {{{"", ""},
                                                                       {"st", ""},     // finished
                                                                       {"t", "s"},     // norms
                                                                       {"st", ""},     // return
-                                                                      {"stlc", ""},   // return_copy
+                                                                      {"stc", "l"},   // return_copy
                                                                       {"t", ""}}};    // receipts
 
 bool Has(std::string_view letters, char letter) {

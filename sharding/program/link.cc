@@ -50,6 +50,8 @@ bool Linker::IsThereAtTheStart(const MemoryBlock& block) const {
   switch (block.kind) {
     case BlockKind::kVersion:
     case BlockKind::kMasters:
+      if (block.stage == kNoStage) return false;
+      [[fallthrough]];
     case BlockKind::kPrediction:
     case BlockKind::kState:
     case BlockKind::kTier: return plan_.has_masters(self_, block.stage);

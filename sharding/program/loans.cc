@@ -213,6 +213,23 @@ bool LoanWriter::UsesSumLast(const Instruction& op) const {
   return op.lap.value + 1 == plan_.laps && self_ != SumsEndAt(plan_);
 }
 
+void LoanWriter::ReturnMasters(std::vector<Instruction>& lowered) const {
+  const Instruction& last = lowered.back();
+  if (last.stage == kNoStage || !plan_.stage(last.stage).streams_masters) return;
+  const WorkerId owner = plan_.owner(last.stage);
+  if (last.kind == OpKind::kSend && last.channel == Channel::kCollection && last.loan) {
+    const Use home = Writing(Role::kTarget, last.uses[0].block);
+    lowered.push_back(ReturnOfCopy(OpKind::kReceive, last, home));
+  } else if (last.kind == OpKind::kCollect && last.copy == Copy::kNone && owner != self_ &&
+             loans_.Share(self_, owner)) {
+    Op loan = last;
+    loan.copy = Copy::kCollection;
+    loan.peer = owner;
+    const Use cell = Writing(Role::kSource, last.uses[0].block);
+    lowered.push_back(ReturnOfCopy(OpKind::kSend, loan, cell));
+  }
+}
+
 std::vector<Instruction> LoanWriter::Lower(std::vector<Instruction> part) {
   std::vector<Instruction> lowered;
   for (Instruction& op : part) {
@@ -227,6 +244,7 @@ std::vector<Instruction> LoanWriter::Lower(std::vector<Instruction> part) {
       lowered.push_back(ReturnOf(OpKind::kReceive, j, t - 1, LastUserOfSum(j), home));
     }
     lowered.push_back(std::move(op));
+    ReturnMasters(lowered);
     const Instruction& user = lowered.back();
     if (!UsesSumLast(user) || !ReturnsSum(j, t)) continue;
     // It waits for all who use the sum here.

@@ -17,6 +17,7 @@
 //   update.
 // - A copy that comes from another host lies at the worker who received it, in memory by stage.
 //   Each borrower sends a word to its lender, when nobody behind it reads the copy any more.
+// - So does the worker who has collected masters that stream: their memory is the next stage's.
 #ifndef RINGZERO_SHARDING_PROGRAM_LOANS_H_
 #define RINGZERO_SHARDING_PROGRAM_LOANS_H_
 
@@ -89,6 +90,8 @@ class LoanWriter {
   MemoryBlock NameOf(const Instruction& op, const MemoryBlock& slot);
   MemoryBlock NextCell(const Instruction& receive);
   void Rename(Instruction& op);
+  // Behind a loan of masters that stream, and behind its use.
+  void ReturnMasters(std::vector<Instruction>& lowered) const;
 
   // Whether the sum of iteration t at this host's home is given back by a word; and by whom.
   bool ReturnsSum(StageId j, int t) const;

@@ -27,6 +27,7 @@ MemoryBlock VersionBlock(const Plan& plan, StageId j, Version v) {
 
 MemoryBlock MastersBlock(const Plan& plan, StageId j, Version v) {
   if (plan.stage(j).master_bytes == 0) return VersionBlock(plan, j, v);
+  if (plan.stage(j).streams_masters) return {.kind = BlockKind::kMasters};
   return {.kind = BlockKind::kMasters,
           .stage = j,
           .index = plan.has_two_masters() ? BufferOf(plan, v) : 0};

@@ -23,7 +23,8 @@ namespace ringzero {
 
 // Where whoever has the masters of stage j has version v as it travels: θ or what is predicted.
 MemoryBlock VersionBlock(const Plan& plan, StageId j, Version v);
-// And where the masters of version v are: apart, or that version itself.
+// And where the masters of version v are: apart, or that version itself. Masters that stream come
+// there for a collection, those of all stages one after the other.
 MemoryBlock MastersBlock(const Plan& plan, StageId j, Version v);
 
 // How many blocks there are of a received or begun kind, which differ in their index alone.

@@ -553,6 +553,7 @@ class Writer final : public ProgramWriter {
     Uses uses;
     for (const Version label : SavedVersions(plan_, j, v)) {
       const bool newest = label == VersionAfter(plan_, j, v.value);
+      if (newest && plan_.stage(j).streams_masters) continue;  // with the state
       uses.push_back(Reading(
           Role::kSaved, newest ? MastersBlock(plan_, j, label) : VersionBlock(plan_, j, label)));
     }
@@ -568,15 +569,16 @@ class Writer final : public ProgramWriter {
     Uses uses = {shared ? Reading(Role::kSum, sum) : Changing(Role::kSum, sum),
                  Changing(Role::kState, StateOf(j))};
     if (plan_.stage(j).streams()) uses.push_back(Changing(Role::kStaged, kStaging));
+    const bool apart = !plan_.stage(j).streams_masters;  // of the state
     const MemoryBlock before = MastersBlock(plan_, j, Version(t.value));
     const MemoryBlock made = VersionBlock(plan_, j, Version(t.value + 1));
     const MemoryBlock masters = MastersBlock(plan_, j, Version(t.value + 1));
-    if (before != masters) uses.push_back(Reading(Role::kBefore, before));
+    if (before != masters && apart) uses.push_back(Reading(Role::kBefore, before));
     const auto make = [&](Role role, const MemoryBlock& block) {
       uses.push_back(block == before ? Changing(role, block) : Writing(role, block));
     };
     make(Role::kMade, made);
-    if (masters != made) make(Role::kMasters, masters);
+    if (masters != made && apart) make(Role::kMasters, masters);
     if (MakesPrediction(plan_, j, t)) {
       uses.push_back(Writing(Role::kPrediction, VersionBlock(plan_, j, Prediction(t.value + 2))));
     }

@@ -81,6 +81,7 @@ absl::StatusOr<std::vector<std::string>> FindWaysOut(const Plan& plan, const Dis
     RZ_ASSIGN_OR_RETURN(const bool hidden, hides([](Plan& other) {
                           other.rule = Rule::kCdpV1;
                           other.strict = false;
+                          other.collection = {};  // of masters that stream (masters_may_stream)
                         }));
     if (hidden) ways.push_back("cyclic.rule cdp_v1");
   }

@@ -91,15 +91,22 @@ class Offload(TestCase):
         return self.config(**{**WIDE, f"{SECTION}.device": "nvme", f"{SECTION}.nvme_path": self.tier, **changes})
 
     def test_the_bits_are_those_of_a_run_in_memory(self):
-        for rule in ("dp", "cdp_v2"):
-            wanted = self.bits(self.config(**WIDE, **{"cyclic.rule": rule}))
+        for rule, bf16 in (("dp", False), ("cdp_v2", False), ("dp", True), ("cdp_v1", True)):
+            run = {"cyclic.rule": rule, "bf16.enabled": bf16}
+            wanted = self.bits(self.config(**WIDE, **run))
             for changes in ({}, {f"{SECTION}.ratio": 0.5, "cyclic.transport": "local"},
-                            {"cyclic.offload.staging": "2MiB", "aio": {"block_size": 65536, "queue_depth": 2}}):
-                self.assertEqual(self.bits(self.streams(**{"cyclic.rule": rule, **changes})), wanted, changes)
+                            {"cyclic.offload.staging": "3MiB", "aio": {"block_size": 65536, "queue_depth": 2}}):
+                self.assertEqual(self.bits(self.streams(**run, **changes)), wanted, (run, changes))
         self.assertEqual(os.listdir(self.tier), [])
 
     def test_checkpoints_know_nothing_of_it(self):
-        saves = {"cyclic.checkpoint.folder": "run", "cyclic.checkpoint.every": 3}
+        self.check_checkpoints({})
+
+    def test_nor_do_they_know_of_masters_there(self):
+        self.check_checkpoints({"bf16.enabled": True})
+
+    def check_checkpoints(self, changes):
+        saves = {"cyclic.checkpoint.folder": "run", "cyclic.checkpoint.every": 3, **changes}
         inside = self.config("inside.json", **WIDE, **saves)
         wanted = self.bits(inside)
         files = {name: self.read(f"run/iteration-000003/{name}") for name in os.listdir(self.path("run/iteration-000003"))
@@ -121,6 +128,22 @@ class Offload(TestCase):
                    for text in (inside, outside)]
         staging = 16 << 20  # of the one worker that has it
         self.assertEqual(moments[0] - moments[1], 2 * state - staging)
+
+    def test_masters_of_16_bit_parameters_go_there_too(self):
+        bf16 = {"bf16.enabled": True}
+        inside, outside = (self.runs("plan", config).stdout
+                           for config in (self.config("inside.json", **WIDE, **bf16), self.streams(**bf16)))
+        row = next(line.split() for line in outside.splitlines() if line.startswith("tier "))
+        state = 4 * 400 * 400
+        self.assertEqual(int(row[-2]), 3 * 4096 * -(-state // 4096))
+
+        def of(text, name):
+            return next(int(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name} "))
+
+        kept = [of(text, "masters") + of(text, "moments") for text in (inside, outside)]
+        biases = 4 * 400  # of the stage whose masters go: they are states, in memory
+        staging, shown = 16 << 20, state + biases  # the last version comes through memory for the largest stage
+        self.assertEqual(kept[0] - kept[1], 3 * state - staging - shown)
 
     def test_the_plan_and_the_run_say_whether_the_disk_is_fast_enough(self):
         slow = {"cyclic.offload.bandwidth": 0.01, "cyclic.offload.endurance": 600}

@@ -101,6 +101,20 @@ TEST(DiskVerdict, WaysOutAreWaysOut) {
   EXPECT_TRUE(followed.hidden()) << followed.step << " " << followed.step_in_memory;
 }
 
+// In dp masters stream although versions may be collected; in the rule that is tried they would not.
+TEST(DiskVerdict, TriesAnotherRuleThoughMastersStream) {
+  Plan plan = Streaming(Rule::kDp, 2);
+  plan.requests = plan.collection.on_request = true;
+  for (StagePlan& stage : plan.stages) {
+    stage.master_bytes = 2 * stage.parameter_bytes;
+    stage.streams_masters = true;
+  }
+  RZ_ASSIGN(const DiskVerdict in_memory, JudgeDisk(plan, With(1e12, 2)));
+  RZ_ASSIGN(const DiskVerdict verdict, JudgeDisk(plan, With(4 * in_memory.needs, 2)));
+  EXPECT_FALSE(verdict.hidden());
+  EXPECT_THAT(verdict.ways_out, Contains("cyclic.rule cdp_v1"));
+}
+
 // With a disk of 1.25 times what is needed.
 TEST(ChooseStaging, IsTheLeastThatHides) {
   for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {

@@ -62,8 +62,9 @@ TEST(OperandsTest, WrongOnesAreRefused) {
 // predicted, and the first running statistics.
 bool IsThereAtTheStart(const Plan& plan, WorkerId worker, const MemoryBlock& block) {
   switch (block.kind) {
-    case BlockKind::kVersion:
-    case BlockKind::kMasters: return block.index == 0 && plan.has_masters(worker, block.stage);
+    case BlockKind::kVersion: return block.index == 0 && plan.has_masters(worker, block.stage);
+    case BlockKind::kMasters:
+      return block.stage != kNoStage && block.index == 0 && plan.has_masters(worker, block.stage);
     case BlockKind::kPrediction:
     case BlockKind::kState:
     case BlockKind::kTier: return plan.has_masters(worker, block.stage);

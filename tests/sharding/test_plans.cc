@@ -144,6 +144,7 @@ Plan MakeTestPlan(const PlanShape& shape) {
     if (prefix || middle) stage.sum_bytes = 0;
     if (prefix) stage.has_backward = false;
     if (shape.streams && j % 2 == 0) stage.streamed_bytes = 2 * stage.sum_bytes;
+    stage.streams_masters = stage.streams() && stage.master_bytes > 0 && plan.masters_may_stream();
     plan.stages.push_back(stage);
   }
   if (shape.tied && shape.stages > 1) plan.stages[0].last_use = StageId(shape.stages - 1);
@@ -658,11 +659,16 @@ class Oracle {
         std::vector<int> kept;
         if (op.copy == Copy::kGradient) kept = At(i, Role::kSum);
         kept.push_back(-t);
+        if (op.copy == Copy::kCollection) kept.push_back(op.stage.value);
         Begin(i, Role::kKept) = kept;
         break;
       }
       case OpKind::kCollect: {
-        if (op.copy == Copy::kNone) break;
+        if (op.copy == Copy::kNone) {
+          if (!plan_.stage(op.stage).streams_masters) break;
+          const std::vector<int> masters = {-t, op.stage.value};
+          return wrong(At(i, Role::kParameters) != masters, "shows other masters");
+        }
         std::vector<int> wanted;
         if (op.copy == Copy::kGradient) wanted = WantedSum(t - 1);
         wanted.push_back(-t);

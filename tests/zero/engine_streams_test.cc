@@ -1,6 +1,7 @@
 // States that come from a tier for each update give the bits of states in memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <random>
@@ -17,16 +18,19 @@ namespace {
 
 using Type = OptimizerOptions::Type;
 
+using Io = std::unique_ptr<IoEngine>;
+
 // A disk on which updates wait for their states.
-std::unique_ptr<IoEngine> SlowIo() { return MakeThrottled(MakeMemoryEngine(), 20e6); }
+Io SlowIo(Io io) { return MakeThrottled(std::move(io), 20e6); }
+
+const Precision kBf16 = {.compute = ValueType::kBf16, .parameters = ValueType::kBf16};
 
 TEST(EngineStreamsTest, BitsOverRulesOptimizersAndTypes) {
-  const std::vector<Precision> precisions = {
-      {},
-      {.compute = ValueType::kBf16, .parameters = ValueType::kBf16},
-      {.compute = ValueType::kFp16,
-       .parameters = ValueType::kFp16,
-       .loss_scale = {.initial = 1024}}};
+  const std::vector<Precision> precisions = {{},
+                                             kBf16,
+                                             {.compute = ValueType::kFp16,
+                                              .parameters = ValueType::kFp16,
+                                              .loss_scale = {.initial = 1024}}};
   std::mt19937 random(13);
   int run = 0;
   for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
@@ -52,12 +56,15 @@ TEST(EngineStreamsTest, BitsOverRulesOptimizersAndTypes) {
 
 // A stage of two pieces, through a ring that has room for one.
 TEST(EngineStreamsTest, AStageOfMorePiecesThanTheRing) {
-  for (const int pieces : {1, 3}) {
-    ToyOptions o{.workers = 2, .stages = 4, .iterations = 3, .rule = Rule::kCdpV2};
-    o.width = 300'000;
-    o.optimizer.type = Type::kAdamW;
-    o.staged_pieces = pieces;
-    ExpectReferenceBits(o, ShmTransports());
+  for (const Precision& precision : {Precision(), kBf16}) {
+    for (const int pieces : {1, 3}) {
+      ToyOptions o{.workers = 2, .stages = 4, .iterations = 3, .rule = Rule::kCdpV2};
+      o.width = 300'000;
+      o.precision = precision;
+      o.optimizer.type = Type::kAdamW;
+      o.staged_pieces = pieces;
+      ExpectReferenceBits(o, ShmTransports());
+    }
   }
 }
 
@@ -68,10 +75,58 @@ TEST(EngineStreamsTest, AnUpdateThatIsSkippedStoresNothing) {
   o.precision = {.skip_overflows = true};
   o.overflows = {{Iteration(1), StageId(0), 0}, {Iteration(2), StageId(0), 0}};
   o.staged_pieces = 1;
-  o.io = [&] { return MakeTracedIo(MakeMemoryEngine(), lines); };
+  o.io = [&](Io io) { return MakeTracedIo(std::move(io), lines); };
   ExpectReferenceBits(o);
   const auto writes = [](const std::string& line) { return line.starts_with("write"); };
   EXPECT_EQ(std::ranges::count_if(lines, writes), 2 * 2) << "two updates of two states";
+}
+
+// Plain SGD has no state but them.
+TEST(EngineStreamsTest, MastersStreamWithoutMoments) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1}) {
+    ToyOptions o{.workers = 3, .stages = 4, .iterations = 3, .rule = rule};
+    o.precision = kBf16;
+    o.optimizer.type = Type::kSgd;
+    o.staged_pieces = 1;
+    ASSERT_TRUE(ToyPlan(o).any_streams_masters());
+    ExpectReferenceBits(o, ShmTransports());
+  }
+}
+
+// The last version's masters come through one block; saves and resumed runs see the file.
+TEST(EngineStreamsTest, MastersAreCollectedSavedAndResumed) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+    for (const int zero_stage : {0, 1, 3}) {
+      ToyOptions o{.workers = 3, .stages = 7, .iterations = 5, .rule = rule};
+      o.zero_stage = zero_stage;
+      o.precision = kBf16;
+      o.optimizer.type = Type::kAdamW;
+      o.checkpoint = {.every = 2, .at_end = true};
+      o.staged_pieces = 2;
+      ASSERT_TRUE(ToyPlan(o).any_streams_masters());
+      RZ_ASSIGN(const ToyResult run, RunToyRing(o, ShmTransports()));
+      ExpectSaved(o, run.saved);
+      o.first_iteration = 2;
+      ExpectReferenceBits(o, LocalTransports());
+      o.hosts = {2, 1};
+      ExpectReferenceBits(o, LocalTransports());
+    }
+  }
+}
+
+// There is no update, but a collection.
+TEST(EngineStreamsTest, ARunThatWasOverShowsItsMasters) {
+  ToyOptions o{.workers = 2, .stages = 4, .iterations = 3, .rule = Rule::kCdpV1};
+  o.first_iteration = 3;
+  o.precision = {.compute = ValueType::kFp16,
+                 .parameters = ValueType::kFp16,
+                 .loss_scale = {.initial = 1024},
+                 .skip_overflows = true};
+  o.optimizer.type = Type::kAdamW;
+  o.staged_pieces = 1;
+  ASSERT_TRUE(ToyPlan(o).any_streams_masters());
+  RZ_ASSIGN(const ToyResult run, RunToyRing(o, ShmTransports()));
+  EXPECT_EQ(run.parameters, RunToyReference(o).parameters);
 }
 
 TEST(EngineStreamsTest, AnErrorOfTheDiskEndsTheRunAndNamesTheStage) {
@@ -100,11 +155,37 @@ TEST(EngineStreamsTest, AnErrorOfTheDiskEndsTheRunAndNamesTheStage) {
                            },
                            "what was read is not what was written there last"}};
   for (const Fault& each : faults) {
-    o.io = [&] { return MakeFaultyIo(MakeMemoryEngine(), each.fault); };
+    o.io = [&](Io io) { return MakeFaultyIo(std::move(io), each.fault); };
     const absl::StatusOr<ToyResult> run = RunToyRing(o, LocalTransports());
     EXPECT_THAT(std::string(run.status().message()),
                 testing::HasSubstr(absl::StrCat(
                     "the toy's tier: stage 0 (s0), record 0 at offset 0: ", each.said)));
+  }
+}
+
+// What the last update has left is read by no other update.
+TEST(EngineStreamsTest, DamageIsFoundByWhatReadsTheFile) {
+  for (const bool saves : {true, false}) {
+    ToyOptions o{.workers = 1, .stages = 1, .iterations = 3, .rule = Rule::kDp};
+    o.precision = kBf16;
+    o.optimizer.type = Type::kAdamW;
+    o.checkpoint.at_end = saves;
+    o.staged_pieces = 1;
+    int writes = 0;
+    const IoFault damage = [&](const IoRequest& request) {
+      const bool is_first = request.kind == IoRequest::Kind::kWrite && request.offset == 0;
+      if (!is_first || ++writes < o.iterations) return absl::OkStatus();
+      request.memory[9] ^= std::byte{4};
+      const size_t bytes = request.memory.size();
+      EXPECT_EQ(pwrite(request.file, request.memory.data(), bytes, 0), ssize_t(bytes));
+      return absl::OkStatus();
+    };
+    o.io = [&](Io io) { return MakeFaultyIo(std::move(io), damage); };
+    const absl::StatusOr<ToyResult> run = RunToyRing(o, LocalTransports());
+    EXPECT_THAT(std::string(run.status().message()),
+                testing::HasSubstr("the toy's tier: stage 0 (s0), record 0 at offset 0: what was "
+                                   "read is not what was written there last"));
+    EXPECT_EQ(writes, o.iterations);
   }
 }
 

@@ -307,6 +307,7 @@ Plan ToyPlan(const ToyOptions& options) {
             .hosts = options.hosts};
   const bool collects = options.collection.any() && !options.collection.parameters_only;
   const std::vector<StageLayout> layouts = ToyLayouts(options);
+  bool streams_masters = false;
   for (int j = 0; j < options.stages; ++j) {
     StagePlan stage{
         .name = "s" + std::to_string(j),
@@ -325,13 +326,15 @@ Plan ToyPlan(const ToyOptions& options) {
     if (!stage.has_backward) stage.backward_cost = 0;
     if (options.tied && j == 0) stage.last_use = StageId(options.stages - 1);
     if (options.staged_pieces > 0 && j % 2 == 0 && stage.sum_bytes > 0) {
-      stage.streamed_bytes =
-          StreamedBytes(layouts[j], StatePieces(options.optimizer, layouts[j], 1));
+      stage.streams_masters = layouts[j].master_bytes > 0 && plan.masters_may_stream();
+      stage.streamed_bytes = StreamedBytes(
+          layouts[j], StatePieces(options.optimizer, layouts[j], stage.streams_masters, 1));
+      streams_masters = streams_masters || stage.streams_masters;
     }
     plan.stages.push_back(stage);
   }
   if (options.staged_pieces == 0) return plan;
-  const StatePiece piece = StatePieces(options.optimizer, layouts.back(), 1).at(0);
+  const StatePiece piece = StatePieces(options.optimizer, layouts.back(), streams_masters, 1).at(0);
   plan.staging_bytes = 4096 + options.staged_pieces * piece.states * piece.StateBytes();
   return plan;
 }
@@ -428,6 +431,10 @@ class CopyingSaver : public Saver {
     }
     to.masters =
         bytes(part.masters, layout.master_bytes > 0 ? layout.master_bytes : layout.parameter_bytes);
+    if (part.masters == nullptr) {
+      to.masters.resize(static_cast<size_t>(layout.master_bytes));
+      CopyMasters(layout, *part.optimizer, to.masters.data());
+    }
     for (const auto& [label, values] : part.others) {
       to.others[label] = bytes(values, layout.parameter_bytes);
     }
@@ -562,9 +569,10 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
     engine_options.wait_timeout = std::chrono::seconds(20);
     engine_options.recorder_events = options.recorder_events;
     engine_options.tier = {.file_name = "the toy's tier", .least_values = 1};
-    engine_options.tier.io = options.io ? options.io() : MakeMemoryEngine();
+    engine_options.tier.io = MakeMemoryEngine();
     const bool looks = options.collection.any() || options.checkpoint.any() ||
-                       !options.requests.empty() || options.first_iteration > 0;
+                       !options.requests.empty() || options.first_iteration > 0 ||
+                       plan.any_streams_masters();
     std::optional<TierFile> file;
     if (options.staged_pieces > 0 && looks) {
       const int64_t bytes = LayOutTier(plan, WorkerId(w), layouts, options.optimizer, 1).bytes;
@@ -576,6 +584,7 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
       RZ_ASSIGN_OR_RETURN(ChosenIoEngine io, MakeIoEngine({}));
       engine_options.tier.io = std::move(io.engine);
     }
+    if (options.io) engine_options.tier.io = options.io(std::move(engine_options.tier.io));
     SetBeginning(options, first, engine_options);
     if (plan.checkpoint.any()) {
       engine_options.saver = std::make_unique<CopyingSaver>(options, mutex, result);
@@ -753,7 +762,7 @@ ToyResult RunToyReference(const ToyOptions& o, ToyState* first) {
     if (!result.norms.empty()) first->norm = result.norms.back();
     first->loss_scale = scales.history();
   };
-  for (int t = 0; t < o.iterations; ++t) {
+  for (int t = 0; t <= o.iterations; ++t) {
     const bool earlier = t < o.first_iteration && o.workers_before > 0;
     const int n = earlier ? o.workers_before : o.workers;
     const int laps = earlier ? o.laps_before : o.laps;
@@ -763,6 +772,7 @@ ToyResult RunToyReference(const ToyOptions& o, ToyState* first) {
       result.evaluations.clear();
       result.collected.clear();
     }
+    if (t == o.iterations) break;
     const bool due = o.evaluation.every > 0 && t > 0 && t % o.evaluation.every == 0;
     if (due || asked_evaluation(t)) evaluate(t);
     const double scale = scales.Of(t);

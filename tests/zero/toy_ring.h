@@ -66,8 +66,9 @@ struct ToyOptions {
   OptimizerOptions optimizer;
   // Every second stage streams its state, through a ring of so many pieces; 0: none streams.
   int staged_pieces = 0;
-  std::function<std::unique_ptr<IoEngine>()> io;  // of the tier; null: in memory
-  Precision precision;                            // skip_overflows with cdp_v2: strict, too
+  // What the tier's engine becomes; null: nothing else.
+  std::function<std::unique_ptr<IoEngine>(std::unique_ptr<IoEngine>)> io;
+  Precision precision;  // skip_overflows with cdp_v2: strict, too
   std::vector<OverflowPlace> overflows;
   bool gradient_norms = false;
   int width = 5;

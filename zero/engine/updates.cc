@@ -90,14 +90,19 @@ absl::Status OwnedStages::Initialize(StageId stage, const EngineOptions& options
   owned.optimizer = std::make_unique<StageOptimizer>(options.optimizer, layout, moments,
                                                      streams_.PiecesOf(stage));
   streams_.Show(stage, *owned.optimizer);
+  const bool has_masters = plan_.stage(stage).streams_masters;
+  if (has_masters) {
+    PutMasters(layout, blocks_.Read(MastersBlock(plan_, stage, Version(0))), *owned.optimizer);
+  }
   const auto scratch = static_cast<size_t>(owned.optimizer->scratch_bytes());
   if (scratch > static_cast<size_t>(scratch_bytes())) scratch_ = MakeHeapBuffer(scratch);
-  if (plan_.first_iteration == 0) return absl::OkStatus();
-  const StateLayout shown = StateLayout::Make(options.optimizer, layout);
-  Buffer saved = MakeHeapBuffer(static_cast<size_t>(shown.bytes));
-  RZ_RETURN_IF_ERROR(options.beginning.state(stage, saved.data()));
-  PutState(shown, saved.data(), *owned.optimizer);
-  streams_.Adopt(stage);
+  if (plan_.first_iteration > 0) {
+    const StateLayout shown = StateLayout::Make(options.optimizer, layout);
+    Buffer saved = MakeHeapBuffer(static_cast<size_t>(shown.bytes));
+    RZ_RETURN_IF_ERROR(options.beginning.state(stage, saved.data()));
+    PutState(shown, saved.data(), *owned.optimizer);
+  }
+  if (plan_.first_iteration > 0 || has_masters) streams_.Adopt(stage);
   return absl::OkStatus();
 }
 
@@ -120,8 +125,9 @@ std::unique_ptr<PendingUpdate> OwnedStages::BeginUpdate(const Instruction& updat
     if (use.role == Role::kMasters) masters = blocks_.Write(use.block);
     if (use.role == Role::kPrediction) input.predicted = blocks_.Write(use.block);
   }
-  std::byte* const out = masters != nullptr ? masters : made;
-  if (masters != nullptr) input.wire = made;
+  const bool made_is_master = plan_.stage(update.stage).master_bytes == 0;
+  std::byte* const out = made_is_master ? made : masters;  // null: they are in the state
+  if (!made_is_master) input.wire = made;
   if (input.theta == nullptr) input.theta = out;
   StageOptimizer& optimizer = *stages_.at(update.stage.value).optimizer;
   return std::make_unique<PendingUpdate>(update.stage, optimizer, streams_, input, out);
@@ -184,24 +190,31 @@ bool Updates::DoBlock(const std::shared_ptr<Running>& running) {
 
 void Updates::StartKeep(int64_t number) {
   const Instruction op = executor_.OpOf(number);
-  const bool gradient = op.copy == Copy::kGradient;
+  const bool gradient = op.copy == Copy::kGradient, masters = op.copy == Copy::kCollection;
   // The update that takes the sum, or changes the state, waits for this (sharding/program/link.h):
   // both are read without the lock.
   const std::byte* sum = gradient ? sums_.Read(op) : nullptr;
   const StageOptimizer* optimizer = gradient ? nullptr : &owned_.optimizer(op.stage);
-  const double divisor = norms_.SumDivisor(Iteration(op.iteration.value - 1));
-  std::byte* const kept = blocks_.Write(op.uses[1].block);
-  executor_.RunOnPool(number, [this, op, sum, optimizer, divisor, kept]() -> absl::Status {
+  const double divisor = gradient ? norms_.SumDivisor(Iteration(op.iteration.value - 1)) : 1;
+  const MemoryBlock& to = op.uses[1].block;
+  std::byte* const kept = blocks_.Write(to);
+  const Stamp stamp = blocks_.StampAt(to);
+  stamp.Set(Stamp::kBeingWritten);
+  executor_.RunOnPool(number, [=, this]() -> absl::Status {
     const StageLayout& layout = executor_.options().layouts[op.stage.value];
     if (optimizer == nullptr) {
       AverageSum(layout, sum, float(divisor), kept);
       const Executor::Lock lock = executor_.Hold();
       RZ_RETURN_IF_ERROR(sums_.CheckComplete(op));
+      return absl::OkStatus();
+    }
+    if (masters) {
+      CopyMasters(layout, *optimizer, kept);
+      stamp.Set(StampOf(Version(op.iteration.value)));
     } else {
       CopyState(StateLayout::Make(executor_.options().optimizer, layout), *optimizer, kept);
-      owned_.LookedAt(op.stage);
     }
-    return absl::OkStatus();
+    return owned_.LookedAt(op.stage);
   });
 }
 
@@ -211,6 +224,7 @@ void Updates::StartSave(int64_t number) {
   SavedPart part{.stage = op.stage, .version = Version(op.iteration.value)};
   std::span<std::byte> receipt;
   const std::vector<Version> labels = SavedVersions(options.plan, op.stage, part.version);
+  const bool apart = !options.plan.stage(op.stage).streams_masters;
   for (const Use& use : op.uses) {
     if (use.block.kind == BlockKind::kTier) continue;  // the optimizer shows it, too
     if (use.block.kind == BlockKind::kState) {         // of an optimizer that may have none
@@ -223,17 +237,19 @@ void Updates::StartSave(int64_t number) {
       if (use.how == How::kWrite) std::ranges::fill(receipt, std::byte{0});
     } else if (op.copy == Copy::kCollection) {
       part.statistics = memory;
-    } else if (part.masters == nullptr) {
+    } else if (part.masters == nullptr && apart) {
       part.masters = memory;
     } else {
       part.others.push_back({labels.at(1 + part.others.size()), memory});
     }
   }
-  options.saver->Save(part, receipt,
-                      [this, stage = op.stage, end = executor_.BeginElsewhere(number)] {
-                        owned_.LookedAt(stage);
-                        end();
-                      });
+  options.saver->Save(part, receipt, [this, op, end = executor_.BeginElsewhere(number)] {
+    const bool statistics = op.copy == Copy::kCollection;
+    const absl::Status looked = statistics ? absl::OkStatus() : owned_.LookedAt(op.stage);
+    if (looked.ok()) return end();
+    const Executor::Lock lock = executor_.Hold();
+    executor_.FailAt(op, looked);
+  });
 }
 
 void Updates::StartCommit(int64_t number) {

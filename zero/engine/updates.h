@@ -82,8 +82,13 @@ class OwnedStages {
   const StageOptimizer& optimizer(StageId stage) const {
     return *stages_.at(stage.value).optimizer;
   }
-  // Its optimizer's states, for a collection or a save. Any thread, without the lock.
-  void LookedAt(StageId stage) const { streams_.Forget(stage); }
+  // Its optimizer's states, for a collection or a save. DataLoss, if they are not what updates have
+  // left. Any thread, without the lock.
+  absl::Status LookedAt(StageId stage) const {
+    absl::Status as_left = streams_.Check(stage);
+    streams_.Forget(stage);
+    return as_left;
+  }
   void Clear() { stages_.clear(); }
 
  private:

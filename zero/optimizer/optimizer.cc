@@ -41,7 +41,9 @@ StageOptimizer::StageOptimizer(const OptimizerOptions& options, const StageLayou
       pieces_(std::move(pieces)),
       states_(layout.parameters.size()) {
   const StateLayout needs = StateLayout::Make(options, layout);
-  moment_bytes_ = needs.moment_bytes - StreamedBytes(layout, pieces_);
+  const bool has_masters = std::ranges::count(pieces_, true, &StatePiece::masters) > 0;
+  moment_bytes_ =
+      needs.moment_bytes + (has_masters ? layout.master_bytes : 0) - StreamedBytes(layout, pieces_);
   scratch_bytes_ = needs.scratch_bytes;
   if (moments.empty() && moment_bytes_ > 0) {
     own_moments_ = MakeHeapBuffer(static_cast<size_t>(moment_bytes_));
@@ -57,12 +59,16 @@ StageOptimizer::StageOptimizer(const OptimizerOptions& options, const StageLayou
     const std::vector<UpdateState>& states = states_[i].update->states();
     std::span<float>* const of[kMaxUpdateStates] = {&states_[i].kept.first,
                                                     &states_[i].kept.second};
+    const auto take = [&](std::span<float>& values) {
+      values = {reinterpret_cast<float*>(next), static_cast<size_t>(parameter.numel)};
+      next += AlignPayload(values.size_bytes());
+    };
     const bool in_pieces = std::ranges::count(pieces_, static_cast<int>(i), &StatePiece::parameter);
     for (size_t s = 0; parameter.trainable && !in_pieces && s < states.size(); ++s) {
-      *of[s] = {reinterpret_cast<float*>(next), static_cast<size_t>(parameter.numel)};
+      take(*of[s]);
       if (states[s].initial != 0) std::ranges::fill(*of[s], states[s].initial);
-      next += AlignPayload(of[s]->size_bytes());
     }
+    if (has_masters && !in_pieces) take(states_[i].kept.masters);
     AddBlocks(static_cast<int>(i));
   }
   std::ranges::stable_sort(blocks_, {}, &UpdateBlock::round);
@@ -113,15 +119,24 @@ void StageOptimizer::Block(const UpdateBlock& block, const UpdateInput& input, s
   const auto at = [](auto* base, int64_t offset_bytes) {
     return reinterpret_cast<float*>(const_cast<std::byte*>(base) + offset_bytes);
   };
-  UpdateSpan whole{.theta = at(input.theta, parameter.master_offset_bytes),
-                   .out = at(out, parameter.master_offset_bytes),
+  UpdateSpan whole{.theta = state.kept.masters.data(),
+                   .out = state.kept.masters.data(),
                    .first = state.kept.first.data(),
                    .second = state.kept.second.data(),
                    .count = parameter.numel};
   if (block.piece >= 0) {
     const StatePiece& piece = pieces_[block.piece];
-    whole.first = input.staged - piece.begin;
-    if (piece.states > 1) whole.second = whole.first + piece.StateBytes() / sizeof(float);
+    const auto staged = [&](int s) {
+      return input.staged - piece.begin + s * (piece.StateBytes() / sizeof(float));
+    };
+    const int last = piece.states - 1;
+    if (last > 0 || !piece.masters) whole.first = staged(0);
+    if (last > 1 || (last == 1 && !piece.masters)) whole.second = staged(1);
+    if (piece.masters) whole.theta = whole.out = staged(last);
+  }
+  if (input.theta != nullptr) {
+    whole.theta = at(input.theta, parameter.master_offset_bytes);
+    whole.out = at(out, parameter.master_offset_bytes);
   }
   if (input.wire != nullptr) {
     whole.wire = reinterpret_cast<uint16_t*>(input.wire + parameter.offset_bytes);
@@ -166,21 +181,24 @@ void StageOptimizer::Update(const UpdateInput& input, std::byte* out) {
 }
 
 std::vector<StatePiece> StatePieces(const OptimizerOptions& options, const StageLayout& layout,
-                                    int64_t least) {
+                                    bool masters, int64_t least) {
   std::vector<StatePiece> pieces;
   for (size_t i = 0; i < layout.parameters.size(); ++i) {
     const ParameterSpec& parameter = layout.parameters[i];
     if (!parameter.trainable || parameter.numel < least) continue;
     const auto update = MakeUpdate(OptionsFor(options, parameter), parameter);
-    const int states = static_cast<int>(update->states().size());
+    const int states = static_cast<int>(update->states().size()) + (masters ? 1 : 0);
     const bool begins_at_0 = std::ranges::all_of(
         update->states(), [](const UpdateState& state) { return state.initial == 0; });
     if (states == 0 || !begins_at_0 || update->Phases(parameter.numel).size() > 1) continue;
     constexpr int64_t kValues = kPieceBlocks * kUpdateBlockValues;
     for (int64_t begin = 0; begin < parameter.numel; begin += kValues) {
       const int64_t end = std::min(begin + kValues, parameter.numel);
-      pieces.push_back(
-          {.parameter = static_cast<int>(i), .begin = begin, .end = end, .states = states});
+      pieces.push_back({.parameter = static_cast<int>(i),
+                        .begin = begin,
+                        .end = end,
+                        .states = states,
+                        .masters = masters});
     }
   }
   return pieces;
@@ -232,7 +250,9 @@ std::vector<int64_t> MomentBytes(const OptimizerOptions& options,
   std::vector<int64_t> bytes;
   for (size_t j = 0; j < stages.size(); ++j) {
     bytes.push_back(StateLayout::Make(options, stages[j]).moment_bytes);
-    if (!plans.empty()) bytes.back() -= plans[j].streamed_bytes;
+    if (plans.empty()) continue;
+    bytes.back() -= plans[j].streamed_bytes;
+    if (plans[j].streams_masters) bytes.back() += plans[j].master_bytes;
   }
   return bytes;
 }
@@ -258,6 +278,22 @@ void PutState(const StateLayout& layout, const std::byte* in, StageOptimizer& op
   for (const StateSpec& spec : layout.specs) {
     const std::span<std::byte> to = StateBytes(spec.kind, optimizer.state(spec.parameter));
     std::memcpy(to.data(), in + spec.offset_bytes, to.size());
+  }
+}
+
+void CopyMasters(const StageLayout& layout, const StageOptimizer& optimizer, std::byte* out) {
+  for (size_t i = 0; i < layout.parameters.size(); ++i) {
+    const std::span<const float> masters = optimizer.state(static_cast<int>(i)).masters;
+    std::memcpy(out + layout.parameters[i].master_offset_bytes, masters.data(),
+                masters.size_bytes());
+  }
+}
+
+void PutMasters(const StageLayout& layout, const std::byte* in, StageOptimizer& optimizer) {
+  for (size_t i = 0; i < layout.parameters.size(); ++i) {
+    const std::span<float> masters = optimizer.state(static_cast<int>(i)).masters;
+    std::memcpy(masters.data(), in + layout.parameters[i].master_offset_bytes,
+                masters.size_bytes());
   }
 }
 

@@ -40,9 +40,10 @@ struct UpdateInput {
   float clip = 1;  // of the gradient's norm (gradient_sum.h)
   // As if no parameter had a gradient: θ_{t+1} is θ_t, and the state stays. The sum is not read.
   bool skipped = false;
-  const std::byte* theta = nullptr;  // θ_t, in the stage's layout of masters
-  const std::byte* sum = nullptr;    // in the stage's sum layout, trailer included
-  std::byte* wire = nullptr;         // where masters are apart: θ_{t+1} as it travels
+  // θ_t, in the stage's layout of masters. Null: masters are a part of the state.
+  const std::byte* theta = nullptr;
+  const std::byte* sum = nullptr;  // in the stage's sum layout, trailer included
+  std::byte* wire = nullptr;       // where masters are apart: θ_{t+1} as it travels
   // Written besides θ_{t+1}, as it travels: what the next update may make of it (kernels.h). What
   // an update leaves alone is predicted to stay. Null: nothing.
   std::byte* predicted = nullptr;
@@ -53,12 +54,13 @@ struct UpdateInput {
 };
 
 // A part of a state that is not in memory all the time: a run of a parameter's values. In memory
-// all of its first state comes first, then from StateBytes() on the second.
+// all of its first state comes first, then from StateBytes() on the second, then its masters.
 struct StatePiece {
   int parameter = 0;
   int64_t begin = 0;  // values
   int64_t end = 0;
-  int states = 1;
+  int states = 1;  // with masters
+  bool masters = false;
   // Of one state: whole pages, as direct I/O wants them.
   int64_t StateBytes() const {
     constexpr int64_t kInPage = kDirectAlignment / static_cast<int64_t>(sizeof(float));
@@ -67,9 +69,9 @@ struct StatePiece {
 };
 // What is streamed of a stage (StagePlan::streamed_bytes), in the order of updates: parameters of
 // at least `least` values whose update has one phase, and states that are 0 at first. Updates of
-// several phases read a state more than once.
+// several phases read a state more than once. With `masters` these stream, too.
 std::vector<StatePiece> StatePieces(const OptimizerOptions& options, const StageLayout& layout,
-                                    int64_t least = kUpdateBlockValues);
+                                    bool masters, int64_t least = kUpdateBlockValues);
 // The digest of a piece, block by block of its update, and state by state of a block.
 uint64_t AddToDigest(uint64_t digest, std::span<const float> values);
 // How much less a StageOptimizer keeps in memory.
@@ -92,14 +94,15 @@ struct UpdateBlock {
 // blocks may be updated at the same time.
 class StageOptimizer {
  public:
-  // `moments`: zeroed memory for its state, at least MomentBytes() less what is in `pieces`, which
-  // must outlive it; empty: it has memory of its own.
+  // `moments`: zeroed memory for its state, at least MomentBytes() of its plan, which must
+  // outlive it; empty: it has memory of its own. If a piece has masters, all are in the state.
   StageOptimizer(const OptimizerOptions& options, const StageLayout& layout,
                  std::span<std::byte> moments = {}, std::vector<StatePiece> pieces = {});
   StageOptimizer(StageOptimizer&&) noexcept = default;
 
   // Begin once, then Block once for each of blocks(), round by round: writes θ_{t+1} to `out`,
-  // which may be θ_t itself (in place). Frozen parameters are carried over.
+  // which may be θ_t itself (in place); null where masters are a part of the state. Frozen
+  // parameters are carried over.
   void Begin(const UpdateInput& input);
   void Block(const UpdateBlock& block, const UpdateInput& input, std::byte* out);
   const std::vector<UpdateBlock>& blocks() const { return blocks_; }  // by round
@@ -124,6 +127,7 @@ class StageOptimizer {
     int64_t updates = 0;  // of this parameter: Adam's bias correction
     std::span<float> first;
     std::span<float> second;
+    std::span<float> masters;
   };
   const ParameterState& state(int parameter) const { return states_[parameter].kept; }
   ParameterState& state(int parameter) { return states_[parameter].kept; }
@@ -188,6 +192,9 @@ std::vector<int64_t> ScratchBytes(const OptimizerOptions& options,
 void CopyState(const StateLayout& layout, const StageOptimizer& optimizer, std::byte* out);
 // The other way.
 void PutState(const StateLayout& layout, const std::byte* in, StageOptimizer& optimizer);
+// Of an optimizer whose state has the masters: into their layout, and from there.
+void CopyMasters(const StageLayout& layout, const StageOptimizer& optimizer, std::byte* out);
+void PutMasters(const StageLayout& layout, const std::byte* in, StageOptimizer& optimizer);
 
 }  // namespace ringzero
 

@@ -112,7 +112,7 @@ absl::Status ShardedOptimizer::BeginStreams() {
   TierLayout layout;
   if (options_.tier.has_value()) {
     AddStage(stage(), absl::StrCat("shard ", self().value), mine(), options_.optimizer,
-             kUpdateBlockValues, layout);
+             /*masters=*/false, kUpdateBlockValues, layout);
   }
   if (layout.bytes > 0) {
     RZ_ASSIGN_OR_RETURN(tier_, OpenTier(options_.tier->folder, layout.bytes, options_.tier->io));
