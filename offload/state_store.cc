@@ -38,7 +38,8 @@ StateStore::StateStore(StateStoreOptions options)
   const bool fits = std::align(kDirectAlignment, slot_bytes_, begin, bytes) != nullptr;
   options_.ring = {static_cast<std::byte*>(begin), fits ? bytes : 0};
   for (const StoreGroup& group : options_.groups) {
-    groups_.emplace_back().pieces.resize(group.pieces.size());
+    GroupState& state = groups_.emplace_back(GroupState{.file = options_.file});
+    state.pieces.resize(group.pieces.size(), PieceState{.file = options_.file});
   }
   // The last one first, so that slots are used in order.
   for (int slot = static_cast<int>(options_.ring.size() / slot_bytes_); slot-- > 0;) {
@@ -73,6 +74,11 @@ void StateStore::Adopt(int group, std::span<const uint64_t> digests) {
     state.digest = digests[i];
     state.known = state.written = true;
   }
+}
+
+void StateStore::MoveTo(int group, int file) {
+  const std::lock_guard lock(mutex_);
+  groups_[group].file = file;
 }
 
 absl::Status StateStore::Check(int group, std::span<const uint64_t> digests) {
@@ -115,7 +121,8 @@ void StateStore::Release(int group, int piece, const Released& released) {
     return;
   }
   state.phase = Phase::kReleased;
-  if (released.changed) {
+  const bool moves = state.written && state.file != groups_[group].file;
+  if (released.changed || moves) {
     state.digest = released.left;
     state.known = true;
     to_store_.push_back(place);
@@ -213,6 +220,7 @@ bool StateStore::Begin(const Place& place, bool writes, std::vector<IoRequest>& 
   const std::span<std::byte> memory = MemoryOf(place);
   if (writes) {
     state.written = true;
+    state.file = groups_[place.group].file;
   } else if (!state.written) {
     std::ranges::fill(memory, std::byte{0});
     return true;
@@ -221,7 +229,7 @@ bool StateStore::Begin(const Place& place, bool writes, std::vector<IoRequest>& 
   size_t at = 0;
   for (const Extent& extent : PieceOf(place).extents) {
     requests.push_back({.kind = writes ? IoRequest::Kind::kWrite : IoRequest::Kind::kRead,
-                        .file = options_.file,
+                        .file = state.file,
                         .offset = extent.offset,
                         .memory = memory.subspan(at, static_cast<size_t>(extent.bytes)),
                         .tag = TagOf(place, static_cast<size_t>(state.under_way++))});

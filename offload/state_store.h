@@ -78,6 +78,9 @@ class StateStore {
   // Before any Fetch, or when nothing of the group is fetched: what it has in the file is from
   // elsewhere. By piece.
   void Adopt(int group, std::span<const uint64_t> digests);
+  // From now on the group is written to another file, all of it by the next Store. What is there is
+  // read from where it was written. Before any of its pieces is released.
+  void MoveTo(int group, int file);
   // Whether its pieces have these digests: DataLoss for the first that has another. When nothing of
   // the group is fetched.
   absl::Status Check(int group, std::span<const uint64_t> digests);
@@ -105,12 +108,14 @@ class StateStore {
     int slot = -1;       // of the ring
     bool known = false;  // it has been left by somebody
     uint64_t digest = 0;
-    // The thread's alone:
+    int file = -1;
     bool written = false;  // it is in the file; otherwise it is zeros
-    int under_way = 0;     // extents
+    // The thread's alone:
+    int under_way = 0;  // extents
   };
   struct GroupState {
     std::vector<PieceState> pieces;
+    int file = -1;    // that is written
     int to_come = 0;  // pieces
     int to_go = 0;
     Done fetched, stored;

@@ -26,12 +26,27 @@ int OpenUnlisted(const std::string& folder, int flags) {
 }
 
 int Open(const std::string& folder, int flags) {
-  const int file = open(folder.c_str(), O_TMPFILE | O_RDWR | O_EXCL | flags, 0600);
+  const int file = open(folder.c_str(), O_TMPFILE | O_RDWR | flags, 0644);
   if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) return file;
   return OpenUnlisted(folder, flags);
 }
 
 }  // namespace
+
+absl::Status TierFile::Link(const std::string& path) const {
+  const std::string self = absl::StrCat("/proc/self/fd/", descriptor());
+  if (fdatasync(descriptor()) != 0 || (unlink(path.c_str()) != 0 && errno != ENOENT) ||
+      linkat(AT_FDCWD, self.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat(path, ": a tier file cannot get this name"));
+  }
+  return absl::OkStatus();
+}
+
+void TierFile::Forget(std::span<const std::byte> bytes) const {
+  auto* const begin = const_cast<std::byte*>(bytes.data());
+  (void)madvise(begin, bytes.size(), MADV_DONTNEED);
+  (void)posix_fadvise(descriptor(), begin - mapped(), std::ssize(bytes), POSIX_FADV_DONTNEED);
+}
 
 void UnmapBytes::operator()(std::byte* data) const { munmap(data, bytes); }
 

@@ -3,15 +3,18 @@
 //   RZ_ASSIGN_OR_RETURN(const TierFile file, TierFile::Create("/nvme", bytes));
 //   store_options.file = file.descriptor();
 //
-// No folder lists it, and its bytes are free when its last holder ends: also after kill -9.
+// No folder lists it before Link, and its bytes are free when its last holder ends: also after
+// kill -9.
 #ifndef RINGZERO_OFFLOAD_TIER_FILE_H_
 #define RINGZERO_OFFLOAD_TIER_FILE_H_
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/unique_fd.h"
 
@@ -29,7 +32,15 @@ class TierFile {
   // PermissionDenied: as the system says.
   static absl::StatusOr<TierFile> Create(const std::string& folder, int64_t bytes);
 
+  // Makes what the file holds durable, and gives it a name, in place of an old one. Errors name the
+  // path: it is on another file system, or that one has no links to such files.
+  absl::Status Link(const std::string& path) const;
+
+  // Some of the mapped bytes were read: gives the memory back that it took.
+  void Forget(std::span<const std::byte> bytes) const;
+
   int descriptor() const { return file_.get(); }
+  int64_t bytes() const { return mapped_.get_deleter().bytes; }
   // All of the file as memory: for what is neither fetched nor stored at that time. What was
   // touched stays in memory until the system wants it, or is told to forget it.
   std::byte* mapped() const { return mapped_.get(); }

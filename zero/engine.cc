@@ -248,8 +248,8 @@ absl::Status Engine::Impl::BeginStreams() {
   const CollectionPlan& collection = plan_.collection;
   const bool shows = (collection.any() && !collection.parameters_only) || plan_.checkpoint.any() ||
                      plan_.first_iteration > 0 || plan_.any_streams_masters();
-  if (shows && tier.mapped == nullptr) {
-    return absl::InvalidArgumentError("states that are streamed and looked at need a mapped tier");
+  if (shows && tier.file == nullptr) {
+    return absl::InvalidArgumentError("states that are streamed and looked at need a tier file");
   }
   const MemoryBlock staging{.kind = BlockKind::kStaging};
   return streams_.Begin({.layout = std::move(layout),

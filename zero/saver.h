@@ -19,6 +19,7 @@
 #include "base/ids.h"
 #include "zero/optimizer/optimizer.h"
 #include "zero/precision.h"
+#include "zero/streams.h"
 
 namespace ringzero {
 
@@ -31,6 +32,7 @@ struct SavedPart {
   std::vector<std::pair<Version, const std::byte*>> others;
   const StageOptimizer* optimizer = nullptr;  // null: a stage without anything to train
   const std::byte* statistics = nullptr;      // null: the part is a stage
+  Streams* streams = nullptr;                 // of a stage that streams: a saver may take its file
 
   // Of the stage's parameter with this number.
   const std::byte* MastersOf(const StageLayout& layout, int parameter) const {

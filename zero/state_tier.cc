@@ -12,26 +12,43 @@ namespace ringzero {
 absl::StatusOr<OpenedTier> OpenTier(const std::string& folder, int64_t bytes,
                                     const IoEngineOptions& io) {
   OpenedTier tier;
-  RZ_ASSIGN_OR_RETURN(tier.file, TierFile::Create(folder, bytes));
+  RZ_ASSIGN_OR_RETURN(TierFile made, TierFile::Create(folder, bytes));
   RZ_ASSIGN_OR_RETURN(ChosenIoEngine chosen, MakeIoEngine(io));
+  const auto file = std::make_shared<const TierFile>(std::move(made));
   const auto note = [&](bool so, const auto&... words) {
     if (so) tier.notes.push_back(absl::StrCat(folder, words...));
   };
   note(chosen.why != "io_uring", ": ", chosen.why);
-  note(tier.file->is_memory(), " is memory (tmpfs): nothing is saved by states that lie there");
-  note(!tier.file->is_direct(), ": no direct I/O there, so states fill the page cache, too");
-  tier.options = {.file = tier.file->descriptor(),
+  note(file->is_memory(), " is memory (tmpfs): nothing is saved by states that lie there");
+  note(!file->is_direct(), ": no direct I/O there, so states fill the page cache, too");
+  tier.options = {.file = file,
+                  .folder = folder,
                   .file_name = absl::StrCat("states in ", folder),
-                  .io = std::move(chosen.engine),
-                  .mapped = tier.file->mapped()};
+                  .io = std::move(chosen.engine)};
   return tier;
 }
 
 TierLayout LayOutTier(const Plan& plan, WorkerId self, const std::vector<StageLayout>& layouts,
                       const OptimizerOptions& optimizer, int64_t least_values) {
   TierLayout layout;
+  std::vector<int> stages;
   for (int j = 0; j < plan.stage_count() && plan.exchange; ++j) {
-    if (!plan.stages[j].streams() || !plan.has_masters(self, StageId(j))) continue;
+    if (plan.stages[j].streams() && plan.has_masters(self, StageId(j))) stages.push_back(j);
+  }
+  // A head names each state, and what fills its last page, in so many bytes at most.
+  constexpr int64_t kNamed = 256, kEscaped = 6;
+  for (const int j : stages) {
+    for (const StatePiece& piece :
+         StatePieces(optimizer, layouts[j], plan.stages[j].streams_masters, least_values)) {
+      if (piece.begin > 0) continue;
+      const std::string& name = layouts[j].parameters[piece.parameter].name;
+      layout.head_bytes += piece.states * (2 * kNamed + kEscaped * std::ssize(name));
+    }
+  }
+  layout.head_bytes = (layout.head_bytes + kDirectAlignment - 1) & -kDirectAlignment;
+  for (const int j : stages) {
+    const int64_t values = std::max<int64_t>(0, layout.bytes - layout.head_bytes);
+    layout.bytes = layout.head_bytes + ((values + kTierStageBytes - 1) & -kTierStageBytes);
     AddStage(StageId(j), absl::StrCat("stage ", j, " (", plan.stages[j].name, ")"), layouts[j],
              optimizer, plan.stages[j].streams_masters, least_values, layout);
   }
@@ -59,6 +76,13 @@ void AddStage(StageId stage, std::string name, const StageLayout& stage_layout,
     }
     layout.piece_bytes = std::max(layout.piece_bytes, stored.bytes());
   }
+}
+
+std::pair<int64_t, int64_t> TierLayout::RunOf(StageId stage) const {
+  const auto begin = [this](int group) { return groups[group].pieces.front().extents[0].offset; };
+  const int group = group_of.at(stage);
+  const bool last = group + 1 == std::ssize(groups);
+  return {begin(group), last ? bytes : begin(group + 1)};
 }
 
 }  // namespace ringzero

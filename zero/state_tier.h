@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -27,31 +27,37 @@
 namespace ringzero {
 
 struct TierOptions {
-  int file = -1;  // of LayOutTier's bytes, open as long as the engine lives
+  // Of LayOutTier's bytes. None: `io` is of no file, and states are not looked at between updates
+  // (collections, saves, resumes, masters).
+  std::shared_ptr<const TierFile> file;
+  std::string folder;
   std::string file_name;
   std::unique_ptr<IoEngine> io;
-  // The file as memory: where states are collected, saved, or come from a checkpoint, and where
-  // masters stream.
-  std::byte* mapped = nullptr;
   // Smaller parameters stay in memory: a read of so few bytes costs as much as one of many.
   int64_t least_values = kUpdateBlockValues;
 };
 
 struct OpenedTier {
-  std::optional<TierFile> file;  // none: nothing streams at this worker
-  TierOptions options;
+  TierOptions options;             // without a file: nothing streams at this worker
   std::vector<std::string> notes;  // for the user: what the folder or the system does not give
 };
 // A file of so many bytes in `folder`. Errors of TierFile::Create and MakeIoEngine.
 absl::StatusOr<OpenedTier> OpenTier(const std::string& folder, int64_t bytes,
                                     const IoEngineOptions& io);
 
+// Behind the head stages begin at multiples of so many bytes: what one checksum of a file is of
+// (integrations/checkpoint/tensor_file_writer.h).
+inline constexpr int64_t kTierStageBytes = 1 << 20;
+
 struct TierLayout {
   std::vector<StoreGroup> groups;
   std::map<StageId, int> group_of;                    // stages that this worker updates
   std::map<StageId, std::vector<StatePiece>> pieces;  // as in the group
+  int64_t head_bytes = 0;  // of the file: room for a head of safetensors (Leave in streams.h)
   int64_t bytes = 0;
   int64_t piece_bytes = 0;  // of the largest, in memory
+  // Of a stage that streams: where it begins in the file, and where the next one does.
+  std::pair<int64_t, int64_t> RunOf(StageId stage) const;
 };
 TierLayout LayOutTier(const Plan& plan, WorkerId self, const std::vector<StageLayout>& layouts,
                       const OptimizerOptions& optimizer, int64_t least_values = kUpdateBlockValues);

@@ -1,7 +1,6 @@
 // Pieces of states between a tier file and the updates.
 #include "zero/streams.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -14,12 +13,13 @@ namespace ringzero {
 
 absl::Status Streams::Begin(StreamOptions options) {
   layout_ = std::move(options.layout);
-  file_ = options.tier.file;
-  mapped_ = options.tier.mapped;
+  folder_ = std::move(options.tier.folder);
+  const std::shared_ptr<const TierFile>& file = options.tier.file;
+  for (const auto& [stage, group] : layout_.group_of) files_[stage] = {file, file};
   RZ_ASSIGN_OR_RETURN(store_, StateStore::Create({.groups = layout_.groups,
                                                   .ring = options.staging,
                                                   .keeper = std::move(options.keeper),
-                                                  .file = options.tier.file,
+                                                  .file = file ? file->descriptor() : -1,
                                                   .file_name = std::move(options.tier.file_name),
                                                   .engine = std::move(options.tier.io),
                                                   .wait_timeout = options.wait_timeout,
@@ -27,17 +27,46 @@ absl::Status Streams::Begin(StreamOptions options) {
   return absl::OkStatus();
 }
 
-void Streams::Show(StageId stage, StageOptimizer& optimizer) const {
-  const auto group = layout_.group_of.find(stage);
-  if (group == layout_.group_of.end() || mapped_ == nullptr) return;
+void Streams::Store(StageId stage, StateStore::Done done) {
+  store_->Store(layout_.group_of.at(stage), [this, stage, done = std::move(done)] {
+    Files& files = files_.at(stage);
+    if (files.complete != files.next) {
+      files.complete = files.next;
+      Show(stage, *files.optimizer);
+    }
+    done();
+  });
+}
+
+absl::StatusOr<Streams::LeftFile> Streams::Leave(StageId stage, Version version) {
+  if (left_ > 0 && version != leaves_) return Internal("the tier is in two files");
+  if (left_ == 0) {
+    RZ_ASSIGN_OR_RETURN(TierFile made, TierFile::Create(folder_, layout_.bytes));
+    fresh_ = std::make_shared<const TierFile>(std::move(made));
+    leaves_ = version;
+  }
+  Files& files = files_.at(stage);
+  files.next = fresh_;
+  store_->MoveTo(layout_.group_of.at(stage), fresh_->descriptor());
+  const bool is_whole = ++left_ == std::ssize(files_);
+  if (is_whole) left_ = 0;
+  return LeftFile{files.complete, is_whole};
+}
+
+void Streams::Show(StageId stage, StageOptimizer& optimizer) {
+  if (!IsMapped(stage)) return;
+  Files& files = files_.at(stage);
+  files.optimizer = &optimizer;
   const std::vector<StatePiece>& pieces = layout_.pieces.at(stage);
   for (size_t i = 0; i < pieces.size(); ++i) {
     if (pieces[i].begin > 0) continue;
     const int parameter = pieces[i].parameter;
     const auto count = static_cast<size_t>(layouts_[stage.value].parameters[parameter].numel);
-    const std::vector<Extent>& extents = layout_.groups[group->second].pieces[i].extents;
+    const std::vector<Extent>& extents =
+        layout_.groups[layout_.group_of.at(stage)].pieces[i].extents;
     const auto at = [&](size_t state) {
-      return std::span(reinterpret_cast<float*>(mapped_ + extents[state].offset), count);
+      std::byte* const values = files.complete->mapped() + extents[state].offset;
+      return std::span(reinterpret_cast<float*>(values), count);
     };
     const size_t states = extents.size() - (pieces[i].masters ? 1 : 0);
     StageOptimizer::ParameterState& state = optimizer.state(parameter);
@@ -49,6 +78,7 @@ void Streams::Show(StageId stage, StageOptimizer& optimizer) const {
 
 std::vector<uint64_t> Streams::DigestsOf(StageId stage, int group) const {
   std::vector<uint64_t> digests;
+  const std::byte* const mapped = files_.at(stage).complete->mapped();
   const std::vector<StatePiece>& pieces = layout_.pieces.at(stage);
   for (size_t i = 0; i < pieces.size(); ++i) {
     const StatePiece& piece = pieces[i];
@@ -57,7 +87,7 @@ std::vector<uint64_t> Streams::DigestsOf(StageId stage, int group) const {
     for (int64_t at = piece.begin; at < piece.end; at += kUpdateBlockValues) {
       const int64_t end = std::min(at + kUpdateBlockValues, piece.end);
       for (const Extent& extent : extents) {
-        const auto* values = reinterpret_cast<const float*>(mapped_ + extent.offset);
+        const auto* values = reinterpret_cast<const float*>(mapped + extent.offset);
         digest = AddToDigest(digest, {values + at - piece.begin, values + end - piece.begin});
       }
     }
@@ -66,26 +96,25 @@ std::vector<uint64_t> Streams::DigestsOf(StageId stage, int group) const {
 }
 
 void Streams::Adopt(StageId stage) {
-  const auto group = layout_.group_of.find(stage);
-  if (group == layout_.group_of.end()) return;
-  store_->Adopt(group->second, DigestsOf(stage, group->second));
-  (void)msync(mapped_, static_cast<size_t>(layout_.bytes), MS_SYNC);
+  if (!IsMapped(stage)) return;
+  const int group = layout_.group_of.at(stage);
+  store_->Adopt(group, DigestsOf(stage, group));
+  (void)msync(files_.at(stage).complete->mapped(), static_cast<size_t>(layout_.bytes), MS_SYNC);
   Forget(stage);
 }
 
 absl::Status Streams::Check(StageId stage) const {
-  const auto group = layout_.group_of.find(stage);
-  if (group == layout_.group_of.end()) return absl::OkStatus();
-  return store_->Check(group->second, DigestsOf(stage, group->second));
+  if (!IsMapped(stage)) return absl::OkStatus();
+  const int group = layout_.group_of.at(stage);
+  return store_->Check(group, DigestsOf(stage, group));
 }
 
 void Streams::Forget(StageId stage) const {
-  const auto group = layout_.group_of.find(stage);
-  if (group == layout_.group_of.end()) return;
-  for (const StorePiece& piece : layout_.groups[group->second].pieces) {
+  if (!IsMapped(stage)) return;
+  const TierFile& file = *files_.at(stage).complete;
+  for (const StorePiece& piece : layout_.groups[layout_.group_of.at(stage)].pieces) {
     for (const Extent& extent : piece.extents) {
-      (void)madvise(mapped_ + extent.offset, static_cast<size_t>(extent.bytes), MADV_DONTNEED);
-      (void)posix_fadvise(file_, extent.offset, extent.bytes, POSIX_FADV_DONTNEED);
+      file.Forget({file.mapped() + extent.offset, static_cast<size_t>(extent.bytes)});
     }
   }
 }
@@ -115,7 +144,7 @@ void StreamedUpdate::Do(size_t block) {
 void StreamedUpdate::Skip(size_t block) {
   const UpdateBlock& one = optimizer_.blocks()[block];
   if (one.piece < 0) return;
-  released_.found = DigestOf(one, released_.found);
+  released_.left = released_.found = DigestOf(one, released_.found);
   Release(block, /*changed=*/false);
 }
 

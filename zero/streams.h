@@ -17,15 +17,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "base/buffer.h"
 #include "base/ids.h"
 #include "offload/state_store.h"
+#include "offload/tier_file.h"
 #include "zero/layout.h"
 #include "zero/optimizer/optimizer.h"
 #include "zero/state_tier.h"
@@ -48,13 +52,12 @@ class Streams {
 
   // Where stages stream; once. The errors of StateStore::Create.
   absl::Status Begin(StreamOptions options);
+  bool any() const { return store_ != nullptr; }
   // As StateStore's, of a stage that streams. Any thread.
   void Fetch(StageId stage, StateStore::Done done) {
     store_->Fetch(layout_.group_of.at(stage), std::move(done));
   }
-  void Store(StageId stage, StateStore::Done done) {
-    store_->Store(layout_.group_of.at(stage), std::move(done));
-  }
+  void Store(StageId stage, StateStore::Done done);
   // Without the lock: nothing is under way any more, and nothing is called.
   void Stop() {
     if (store_ != nullptr) store_->Stop();
@@ -63,7 +66,7 @@ class Streams {
   // These four do nothing for stages that do not stream.
   // The optimizer's states are the mapped file from here on: for what reads them between updates
   // (collections, saves), and for what writes them before the first one.
-  void Show(StageId stage, StageOptimizer& optimizer) const;
+  void Show(StageId stage, StageOptimizer& optimizer);
   // They were written: the file has them.
   void Adopt(StageId stage);
   // They were read. DataLoss, with the record and its offset: they are not what the last update has
@@ -75,17 +78,43 @@ class Streams {
   // Of a stage that streams; empty for others.
   std::vector<StatePiece> PiecesOf(StageId stage) const;
 
+  // A checkpoint of `version` takes the file over, stage by stage, each before its next update. From
+  // then on the stage is written to a new file. Returns the old one, which is the checkpoint's when
+  // all stages have left it (`is_whole`). An error: a new file cannot be made, or some stages have
+  // left for another version, and others not. One thread.
+  struct LeftFile {
+    std::shared_ptr<const TierFile> file;
+    bool is_whole = false;
+  };
+  absl::StatusOr<LeftFile> Leave(StageId stage, Version version);
+  const TierLayout& layout() const { return layout_; }
+  const std::string& folder() const { return folder_; }
+
  private:
   friend class StreamedUpdate;
 
   // Of the mapped file, piece by piece.
   std::vector<uint64_t> DigestsOf(StageId stage, int group) const;
 
+  // Of a stage.
+  struct Files {
+    std::shared_ptr<const TierFile> complete;  // what the last update has left
+    std::shared_ptr<const TierFile> next;      // what its stores go to
+    StageOptimizer* optimizer = nullptr;       // that shows `complete`
+  };
+  bool IsMapped(StageId stage) const {
+    const auto found = files_.find(stage);
+    return found != files_.end() && found->second.complete != nullptr;
+  }
+
   const std::vector<StageLayout>& layouts_;
   TierLayout layout_;
-  int file_ = -1;
-  std::byte* mapped_ = nullptr;
-  std::unique_ptr<StateStore> store_;  // null: nothing is streamed here
+  std::string folder_;
+  std::map<StageId, Files> files_;         // of stages that stream
+  std::shared_ptr<const TierFile> fresh_;  // of the checkpoint that is being made
+  Version leaves_;                         // its version
+  int left_ = 0;                           // stages, so far
+  std::unique_ptr<StateStore> store_;      // null: nothing is streamed here
 };
 
 // The blocks of one update, of a stage that streams or does not. All blocks of a piece are one

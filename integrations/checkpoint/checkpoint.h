@@ -76,7 +76,8 @@ std::string DescribeNewStart(const Checkpoint& checkpoint, const Plan& plan,
 // Writes a run's checkpoints (EngineOptions::saver), on a thread of its own. Each worker writes the
 // files of its stages; worker 0 makes them a checkpoint when all are there. The folder must be one
 // that the hosts of all workers share. What goes wrong is told, and the run goes on: the
-// checkpoints before it stand.
+// checkpoints before it stand. States that stream are not copied, if their file can get a name in
+// the folder (tier_image.h).
 struct CheckpointSaverOptions {
   std::string folder;                // of the run; it is there
   int keep = 0;                      // the newest checkpoints; 0: all
@@ -86,6 +87,8 @@ struct CheckpointSaverOptions {
   TensorFileOptions files;
   // Called on the saver's thread: the version has no checkpoint, and why.
   std::function<void(Version, const absl::Status&)> failed = [](Version, const absl::Status&) {};
+  // Likewise: what the user should know, once.
+  std::function<void(const std::string&)> note = [](const std::string&) {};
   CommitMoment moment = [] {};  // between any two steps
 };
 

@@ -6,6 +6,7 @@
 //   run/iteration-000100/model-00002-of-00004.safetensors       fp32 parameters of stage 1
 //   run/iteration-000100/model.safetensors.index.json           in which file each name is
 //   run/iteration-000100/optimizer-00002-of-00004.safetensors   "fc.weight.exp_avg", …
+//   run/iteration-000100/optimizer-tier-00002-of-00004.safetensors     a worker's on NVMe, if taken over
 //   run/iteration-000100/stale-00002-of-00004.safetensors       what an iteration reads besides
 //   run/iteration-000100/buffers-00002-of-00004.safetensors     running statistics
 //   run/.iteration-000200.tmp/                   being written, or left by a job that was killed

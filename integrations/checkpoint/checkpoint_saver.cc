@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -19,6 +20,7 @@
 #include "base/status.h"
 #include "base/system_names.h"
 #include "integrations/checkpoint/checkpoint.h"
+#include "integrations/checkpoint/tier_image.h"
 #include "sharding/memory/block_table.h"
 #include "zero/worker_pool.h"
 
@@ -50,9 +52,14 @@ struct PartTensors {
   std::deque<int64_t> steps;
 };
 
+// Without values that stream, if their file is `taken` over.
 void AddState(const SavedPart& part, const StageLayout& layout, const OptimizerOptions& optimizer,
-              PartTensors& tensors) {
+              bool taken, PartTensors& tensors) {
   std::vector<TensorSource>& file = tensors.files["optimizer"];
+  std::set<int> in_file;
+  if (taken) {
+    for (const StatePiece& piece : part.optimizer->pieces()) in_file.insert(piece.parameter);
+  }
   for (const StateSpec& spec : StateLayout::Make(optimizer, layout).specs) {
     const ParameterSpec& parameter = layout.parameters[spec.parameter];
     const StageOptimizer::ParameterState& state = part.optimizer->state(spec.parameter);
@@ -63,6 +70,7 @@ void AddState(const SavedPart& part, const StageLayout& layout, const OptimizerO
                       .values = reinterpret_cast<const std::byte*>(step)});
       continue;
     }
+    if (in_file.contains(spec.parameter)) continue;
     const bool first = spec.kind == StateSpec::Kind::kFirst;
     file.push_back({.spec = {.name = name, .shape = parameter.shape},
                     .values = std::as_bytes(first ? state.first : state.second).data(),
@@ -71,7 +79,7 @@ void AddState(const SavedPart& part, const StageLayout& layout, const OptimizerO
 }
 
 PartTensors TensorsOf(const SavedPart& part, const StageLayout& layout,
-                      const OptimizerOptions& optimizer) {
+                      const OptimizerOptions& optimizer, bool taken) {
   PartTensors tensors;
   if (part.statistics != nullptr) {
     for (const StatisticSpec& statistic : layout.statistics) {
@@ -93,7 +101,7 @@ PartTensors TensorsOf(const SavedPart& part, const StageLayout& layout,
                                         .strides = parameter.strides});
     }
   }
-  if (part.optimizer != nullptr) AddState(part, layout, optimizer, tensors);
+  if (part.optimizer != nullptr) AddState(part, layout, optimizer, taken, tensors);
   return tensors;
 }
 
@@ -125,18 +133,29 @@ class CheckpointSaver final : public Saver {
 
   absl::Status WriteFiles(const SavedPart& part, Receipt& receipt) {
     const std::string folder = UnfinishedFolder(options_.folder, part.version);
-    if (mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) {
-      return absl::ErrnoToStatus(errno, absl::StrCat(folder, ": cannot be made"));
-    }
-    const PartTensors tensors =
-        TensorsOf(part, options_.layouts[part.stage.value], options_.optimizer);
+    const bool is_there = mkdir(folder.c_str(), 0755) == 0 || errno == EEXIST;
+    const absl::Status missing =
+        is_there ? absl::OkStatus()
+                 : absl::ErrnoToStatus(errno, absl::StrCat(folder, ": cannot be made"));
+    // In any case: either all stages leave their file, or none.
+    const Streams::LeftFile left = tier_.Take(part, folder);
+    RZ_RETURN_IF_ERROR(missing);
+    const auto path = [&](const std::string& kind) {
+      return absl::StrFormat("%s/%s-%05d-of-%05d.safetensors", folder, kind, part.stage.value + 1,
+                             options_.layouts.size());
+    };
+    const PartTensors tensors = TensorsOf(part, options_.layouts[part.stage.value],
+                                          options_.optimizer, left.file != nullptr);
     for (const auto& [kind, file] : tensors.files) {
       options_.moment();
-      const std::string path = absl::StrFormat("%s/%s-%05d-of-%05d.safetensors", folder, kind,
-                                               part.stage.value + 1, options_.layouts.size());
-      RZ_ASSIGN_OR_RETURN(const std::string checksum, writer_->Write(path, file, stop_));
+      RZ_ASSIGN_OR_RETURN(const std::string checksum, writer_->Write(path(kind), file, stop_));
       receipt.Add(checksum);
     }
+    if (!left.is_whole) return absl::OkStatus();
+    options_.moment();
+    RZ_ASSIGN_OR_RETURN(const std::string checksum,
+                        tier_.Link(part, *left.file, path("optimizer-tier")));
+    receipt.Add(checksum);
     return absl::OkStatus();
   }
 
@@ -208,6 +227,7 @@ class CheckpointSaver final : public Saver {
   const CheckpointSaverOptions options_;
   const std::unique_ptr<TensorFileWriter> writer_;
   std::atomic<bool> stop_ = false;
+  TierTaker tier_{options_.layouts, options_.optimizer, options_.note};
   WorkerPool pool_;  // last: its thread uses all of the above
 };
 

@@ -18,25 +18,13 @@
 namespace ringzero {
 namespace {
 
-constexpr int64_t kHalf = TensorFileWriter::kStagingBytes / 2;  // and what one checksum is of
+constexpr int64_t kHalf = TensorFileWriter::kPieceBytes;
 
 int64_t RoundUp(int64_t bytes) {
   return (bytes + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment;
 }
 
 std::string Hex(uint64_t value) { return absl::StrFormat("%016x", value); }
-
-std::string ChecksumOfPieces(const std::vector<uint64_t>& pieces) {
-  return Hex(Checksum(std::as_bytes(std::span(pieces))));
-}
-
-bool IsRowMajor(const std::vector<int64_t>& shape, const std::vector<int64_t>& strides) {
-  int64_t wanted = 1;
-  for (size_t d = strides.size(); d-- > 0; wanted *= shape[d]) {
-    if (shape[d] > 1 && strides[d] != wanted) return false;
-  }
-  return true;
-}
 
 // Where the values of a tensor lie, one after the other, row by row.
 class RowMajorWalk {
@@ -132,14 +120,26 @@ void PutRowMajor(std::span<const std::byte> from, size_t width, const std::vecto
   }
 }
 
+bool IsRowMajor(const std::vector<int64_t>& shape, const std::vector<int64_t>& strides) {
+  int64_t wanted = 1;
+  for (size_t d = strides.size(); d-- > 0; wanted *= shape[d]) {
+    if (shape[d] > 1 && strides[d] != wanted) return false;
+  }
+  return true;
+}
+
 std::string ChecksumOfHead(std::span<const std::byte> head) { return Hex(Checksum(head)); }
 
-std::string ChecksumOfValues(std::span<const std::byte> values) {
+std::string ChecksumOf(const std::vector<uint64_t>& pieces) {
+  return Hex(Checksum(std::as_bytes(std::span(pieces))));
+}
+
+std::vector<uint64_t> ChecksumsOfPieces(std::span<const std::byte> values) {
   std::vector<uint64_t> pieces;
   for (size_t at = 0; at < values.size(); at += kHalf) {
     pieces.push_back(Checksum(values.subspan(at, std::min<size_t>(kHalf, values.size() - at))));
   }
-  return ChecksumOfPieces(pieces);
+  return pieces;
 }
 
 TensorFileWriter::TensorFileWriter(const TensorFileOptions& options)
@@ -197,7 +197,7 @@ absl::StatusOr<std::string> TensorFileWriter::WriteValues(int file, int64_t begi
     if (bytes < kHalf) break;
   }
   RZ_RETURN_IF_ERROR(Settle());
-  return ChecksumOfPieces(pieces);
+  return ChecksumOf(pieces);
 }
 
 absl::StatusOr<std::string> TensorFileWriter::Write(const std::string& path,

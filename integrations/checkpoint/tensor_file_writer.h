@@ -42,8 +42,15 @@ TensorType TypeOf(ValueType type);
 void PutRowMajor(std::span<const std::byte> from, size_t width, const std::vector<int64_t>& shape,
                  const std::vector<int64_t>& strides, std::byte* to);
 
-// Of a file's values: XXH3 of the XXH3s of its pieces.
-std::string ChecksumOfValues(std::span<const std::byte> values);
+// Strides of values row by row.
+bool IsRowMajor(const std::vector<int64_t>& shape, const std::vector<int64_t>& strides);
+
+// Of a file's values: XXH3 of the XXH3s of its pieces, which are of kPieceBytes.
+std::vector<uint64_t> ChecksumsOfPieces(std::span<const std::byte> values);
+std::string ChecksumOf(const std::vector<uint64_t>& pieces);
+inline std::string ChecksumOfValues(std::span<const std::byte> values) {
+  return ChecksumOf(ChecksumsOfPieces(values));
+}
 // Of the head, in which the checksum of the values stands.
 std::string ChecksumOfHead(std::span<const std::byte> head);
 
@@ -55,7 +62,8 @@ struct TensorFileOptions {
 
 class TensorFileWriter {
  public:
-  static constexpr int64_t kStagingBytes = 2 << 20;
+  static constexpr int64_t kPieceBytes = 1 << 20;  // what one checksum is of
+  static constexpr int64_t kStagingBytes = 2 * kPieceBytes;
 
   static absl::StatusOr<std::unique_ptr<TensorFileWriter>> Create(const TensorFileOptions& options);
   ~TensorFileWriter();

@@ -187,7 +187,6 @@ class Worker {
       RZ_ASSIGN_OR_RETURN(engine.saver, MakeSaver());
     }
     RZ_ASSIGN_OR_RETURN(OpenedTier tier, OpenTier(config_, run().planned, self()));
-    tier_file_ = std::move(tier.file);
     engine.tier = std::move(tier.options);
     for (const std::string& note : tier.notes) {
       if (self().value == 0) Say("note", note);
@@ -280,6 +279,10 @@ class Worker {
               const int worker = self().value;  // 0 speaks of the whole
               const std::string by = worker == 0 ? "" : absl::StrCat(", worker ", worker);
               Miss(absl::StrCat("checkpoint of iteration ", v.value, by), why);
+            },
+        .note =
+            [this](const std::string& note) {
+              Say("note", absl::StrCat("worker ", self().value, ": ", note));
             },
         .moment = [this] { injection_.ReachSave(); }};
     if (const auto slow = config_.cyclic.checkpoint.bandwidth; slow.has_value()) {
@@ -584,7 +587,6 @@ class Worker {
   NotWritten not_written_ ABSL_GUARDED_BY(not_written_mutex_);
   std::unique_ptr<RunMetrics> metrics_;
   std::unique_ptr<OpCosts> costs_;  // ring_ writes them
-  std::optional<TierFile> tier_file_;
   std::unique_ptr<RingModel> ring_;
   std::unique_ptr<TraceStream> trace_;  // trace_ and seat_ look into the ring's engine
   FlightDesk::Seat seat_;               // looks into trace_, too

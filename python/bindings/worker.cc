@@ -233,7 +233,6 @@ Worker::Worker(Config config, const PythonModel& model, const RunLength& length,
                                  const std::vector<double>& metrics) { Hear(t, kind, metrics); };
   absl::StatusOr<OpenedTier> tier = OpenTier(config_, planned, seat.self);
   if (tier.ok()) {
-    tier_file_ = std::move(tier->file);
     ring.engine.tier = std::move(tier->options);
     for (const std::string& note : tier->notes) say(note);
   }

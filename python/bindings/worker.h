@@ -23,7 +23,6 @@
 #include "integrations/data/dataset.h"
 #include "integrations/torch/ring_model.h"
 #include "integrations/torch/run_workers.h"
-#include "offload/tier_file.h"
 #include "p2p/job/join_job.h"
 #include "python/bindings/python_layers.h"
 #include "zero/config/config.h"
@@ -115,7 +114,6 @@ class Worker {
   LapTask lap_;
   bool has_norm_ = false;
   std::unique_ptr<OpenWorker> worker_;
-  std::optional<TierFile> tier_file_;
   std::unique_ptr<RingModel> ring_;
   Mutex mutex_;
   Reports reports_ ABSL_GUARDED_BY(mutex_);

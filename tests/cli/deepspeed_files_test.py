@@ -104,7 +104,7 @@ class FilesThatOffload(TestCase):
     def check_streamed(self, file, given):
         """The run that has ended had states in `nvme_path`, and the bits of one in memory."""
         summary = self.json("summary.json")
-        self.assertEqual(summary["memory"]["certificate"]["disk"]["tier"], 2 * 4 * 256 * 256)
+        self.assertEqual(summary["memory"]["certificate"]["disk"]["tier"], 4096 + 2 * 4 * 256 * 256)
         inside = {**given, f"{SECTION}.device": "none"}
         self.assertEqual(self.bits(file, *settings(inside)), summary["parameters_sha256"])
 

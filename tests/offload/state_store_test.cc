@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/crypto.h"
+#include "base/unique_fd.h"
 #include "tests/offload/io_decorators.h"
 #include "tests/support/status_matchers.h"
 
@@ -164,6 +165,25 @@ TEST_P(StateStoreTest, APieceThatIsNotChangedIsNotWritten) {
   store_.reset();
   EXPECT_EQ(std::ranges::count(lines, "write 0+4096"), 1);
   EXPECT_EQ(std::ranges::count(lines, "write 8192+4096"), 2);
+}
+
+TEST_P(StateStoreTest, AGroupMovesToAnotherFileWithAllItsPieces) {
+  Open(1, 3, 2);
+  if (IsSkipped()) return;
+  Turn(0, 3, 0, 10);
+  std::string path = absl::StrCat(testing::TempDir(), "/states-XXXXXX");
+  const UniqueFd other(mkstemp(path.data()));
+  unlink(path.c_str());
+  store_->MoveTo(0, other.get());
+  Call stored;
+  store_->Fetch(0, nullptr);
+  store_->Store(0, stored.Done());
+  for (int p = 0; p < 3; ++p) ReleaseUnchanged(0, p);
+  EXPECT_TRUE(stored.Came());
+  EXPECT_EQ(ftruncate(file_, 0), 0);
+  Turn(0, 3, 10, 20);
+  Turn(0, 3, 20, 30);
+  store_.reset();
 }
 
 TEST_P(StateStoreTest, TheNextGroupComesWhileTheRingHasRoom) {

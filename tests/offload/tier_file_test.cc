@@ -6,10 +6,12 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
+#include <cstring>
 #include <filesystem>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/files.h"
 #include "tests/support/status_matchers.h"
 
 namespace ringzero {
@@ -27,6 +29,25 @@ TEST(TierFile, AllOfItIsThereAndNobodySeesIt) {
   EXPECT_GE(found.st_blocks * 512, 1 << 20) << "its bytes are allocated";
   EXPECT_TRUE(std::filesystem::is_empty(folder));
   std::filesystem::remove(folder);
+}
+
+TEST(TierFile, GetsANameWhenACheckpointTakesIt) {
+  const std::string folder = absl::StrCat(testing::TempDir(), "/taken");
+  std::filesystem::create_directory(folder);
+  const std::string path = absl::StrCat(folder, "/states");
+  for (const char* written : {"first", "again"}) {  // in place of another
+    RZ_ASSIGN(const auto file, TierFile::Create(testing::TempDir(), 8192));
+    std::memcpy(file.mapped() + 4096, written, 5);
+    ASSERT_TRUE(file.Link(path).ok());
+    file.Forget({file.mapped(), 8192});
+    RZ_ASSIGN(const std::string found, ReadWholeFile(path));
+    EXPECT_EQ(found.size(), 8192u);
+    EXPECT_EQ(found.substr(4096, 5), written);
+  }
+  RZ_ASSIGN(const auto file, TierFile::Create("/dev/shm", 4096));
+  EXPECT_THAT(std::string(file.Link(path + "-elsewhere").message()), HasSubstr("-elsewhere: "));
+  EXPECT_THAT(std::string(file.Link("/nowhere/at/all").message()), HasSubstr("/nowhere/at/all: "));
+  std::filesystem::remove_all(folder);
 }
 
 TEST(TierFile, ErrorsNameTheFolder) {

@@ -19,6 +19,7 @@ namespace {
 using Type = OptimizerOptions::Type;
 
 using Io = std::unique_ptr<IoEngine>;
+constexpr int64_t kHead = 4096;  // of the toy's tier file
 
 // A disk on which updates wait for their states.
 Io SlowIo(Io io) { return MakeThrottled(std::move(io), 20e6); }
@@ -159,7 +160,7 @@ TEST(EngineStreamsTest, AnErrorOfTheDiskEndsTheRunAndNamesTheStage) {
     const absl::StatusOr<ToyResult> run = RunToyRing(o, LocalTransports());
     EXPECT_THAT(std::string(run.status().message()),
                 testing::HasSubstr(absl::StrCat(
-                    "the toy's tier: stage 0 (s0), record 0 at offset 0: ", each.said)));
+                    "the toy's tier: stage 0 (s0), record 0 at offset 4096: ", each.said)));
   }
 }
 
@@ -173,19 +174,38 @@ TEST(EngineStreamsTest, DamageIsFoundByWhatReadsTheFile) {
     o.staged_pieces = 1;
     int writes = 0;
     const IoFault damage = [&](const IoRequest& request) {
-      const bool is_first = request.kind == IoRequest::Kind::kWrite && request.offset == 0;
+      const bool is_first = request.kind == IoRequest::Kind::kWrite && request.offset == kHead;
       if (!is_first || ++writes < o.iterations) return absl::OkStatus();
       request.memory[9] ^= std::byte{4};
       const size_t bytes = request.memory.size();
-      EXPECT_EQ(pwrite(request.file, request.memory.data(), bytes, 0), ssize_t(bytes));
+      EXPECT_EQ(pwrite(request.file, request.memory.data(), bytes, kHead), ssize_t(bytes));
       return absl::OkStatus();
     };
     o.io = [&](Io io) { return MakeFaultyIo(std::move(io), damage); };
     const absl::StatusOr<ToyResult> run = RunToyRing(o, LocalTransports());
-    EXPECT_THAT(std::string(run.status().message()),
-                testing::HasSubstr("the toy's tier: stage 0 (s0), record 0 at offset 0: what was "
-                                   "read is not what was written there last"));
+    EXPECT_THAT(
+        std::string(run.status().message()),
+        testing::HasSubstr("the toy's tier: stage 0 (s0), record 0 at offset 4096: what was "
+                           "read is not what was written there last"));
     EXPECT_EQ(writes, o.iterations);
+  }
+}
+
+// The states move from file to file while some of them are read, and some do not change.
+TEST(EngineStreamsTest, SavesThatTakeTheFileChangeNoBits) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+    for (const Precision& precision : {Precision(), kBf16}) {
+      ToyOptions o{.workers = 3, .stages = 7, .iterations = 9, .rule = rule};
+      o.precision = precision;
+      o.optimizer.type = Type::kAdamW;
+      o.checkpoint = {.every = 2, .at_end = true};
+      o.staged_pieces = 2;
+      o.saves_take_files = true;
+      if (rule != Rule::kDp) o.io = SlowIo;
+      ExpectReferenceBits(o, ShmTransports());
+      RZ_ASSIGN(const ToyResult run, RunToyRing(o, ShmTransports()));
+      ExpectSaved(o, run.saved);
+    }
   }
 }
 

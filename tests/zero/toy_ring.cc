@@ -439,6 +439,9 @@ class CopyingSaver : public Saver {
       to.others[label] = bytes(values, layout.parameter_bytes);
     }
     if (part.optimizer == nullptr) return;
+    if (options_.saves_take_files && part.streams != nullptr) {
+      EXPECT_TRUE(part.streams->Leave(part.stage, part.version).ok());
+    }
     const StateLayout state = StateLayout::Make(options_.optimizer, layout);
     to.state.resize(static_cast<size_t>(state.bytes));
     CopyState(state, *part.optimizer, to.state.data());
@@ -573,14 +576,12 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
     const bool looks = options.collection.any() || options.checkpoint.any() ||
                        !options.requests.empty() || options.first_iteration > 0 ||
                        plan.any_streams_masters();
-    std::optional<TierFile> file;
     if (options.staged_pieces > 0 && looks) {
       const int64_t bytes = LayOutTier(plan, WorkerId(w), layouts, options.optimizer, 1).bytes;
       RZ_ASSIGN_OR_RETURN(TierFile made_file,
                           TierFile::Create(testing::TempDir(), std::max<int64_t>(bytes, 1)));
-      file.emplace(std::move(made_file));
-      engine_options.tier.file = file->descriptor();
-      engine_options.tier.mapped = file->mapped();
+      engine_options.tier.file = std::make_shared<const TierFile>(std::move(made_file));
+      engine_options.tier.folder = testing::TempDir();
       RZ_ASSIGN_OR_RETURN(ChosenIoEngine io, MakeIoEngine({}));
       engine_options.tier.io = std::move(io.engine);
     }

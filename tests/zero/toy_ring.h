@@ -66,6 +66,7 @@ struct ToyOptions {
   OptimizerOptions optimizer;
   // Every second stage streams its state, through a ring of so many pieces; 0: none streams.
   int staged_pieces = 0;
+  bool saves_take_files = false;  // of the tier
   // What the tier's engine becomes; null: nothing else.
   std::function<std::unique_ptr<IoEngine>(std::unique_ptr<IoEngine>)> io;
   Precision precision;  // skip_overflows with cdp_v2: strict, too

@@ -2,7 +2,7 @@
 // whether a run will wait for it.
 //
 //   RZ_ASSIGN_OR_RETURN(OpenedTier tier, OpenTier(config, planned, self));
-//   engine_options.tier = std::move(tier.options);      // tier.file outlives the engine
+//   engine_options.tier = std::move(tier.options);
 #ifndef RINGZERO_ZERO_CONFIG_TIER_H_
 #define RINGZERO_ZERO_CONFIG_TIER_H_
 

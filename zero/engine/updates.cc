@@ -226,8 +226,12 @@ void Updates::StartSave(int64_t number) {
   const std::vector<Version> labels = SavedVersions(options.plan, op.stage, part.version);
   const bool apart = !options.plan.stage(op.stage).streams_masters;
   for (const Use& use : op.uses) {
-    if (use.block.kind == BlockKind::kTier) continue;  // the optimizer shows it, too
-    if (use.block.kind == BlockKind::kState) {         // of an optimizer that may have none
+    if (use.block.kind == BlockKind::kTier) {  // the optimizer shows it, too
+      // Where everybody streams all stages, nobody saves all of them.
+      if (!options.plan.spreads_sums()) part.streams = &owned_.streams();
+      continue;
+    }
+    if (use.block.kind == BlockKind::kState) {  // of an optimizer that may have none
       part.optimizer = &owned_.optimizer(op.stage);
       continue;
     }

@@ -89,6 +89,7 @@ class OwnedStages {
     streams_.Forget(stage);
     return as_left;
   }
+  Streams& streams() { return streams_; }
   void Clear() { stages_.clear(); }
 
  private:

@@ -280,7 +280,7 @@ void ShardedOptimizer::RunShare(const UpdateInput& input, std::byte* out, const 
 
 absl::Status ShardedOptimizer::StoreAndFetch() {
   const std::lock_guard lock(disk_mutex_);
-  if (!tier_.file.has_value() || !disk_status_.ok()) return disk_status_;
+  if (!streams_.any() || !disk_status_.ok()) return disk_status_;
   stored_ = false;
   streams_.Store(stage(), [this] {
     streams_.Fetch(stage(), nullptr);
@@ -290,7 +290,7 @@ absl::Status ShardedOptimizer::StoreAndFetch() {
 }
 
 absl::Status ShardedOptimizer::DropFetched() {
-  if (!tier_.file.has_value()) return absl::OkStatus();
+  if (!streams_.any()) return absl::OkStatus();
   RZ_RETURN_IF_ERROR(AwaitDisk(stored_));
   RunShare({}, nullptr, {.end = optimizer_->blocks().size(), .updates = false});
   const std::lock_guard lock(disk_mutex_);
@@ -349,7 +349,7 @@ absl::Status ShardedOptimizer::LoadStates(
     if (!filled.ok()) break;
     if (steps) state.updates = static_cast<int64_t>(step);
   }
-  if (tier_.file.has_value()) {
+  if (streams_.any()) {
     streams_.Adopt(stage());
     streams_.Fetch(stage(), nullptr);
   }

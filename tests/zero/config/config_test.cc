@@ -825,7 +825,12 @@ std::string Nested(absl::string_view path) {
 
 std::string AnswerTo(const std::string& text) {
   const ConfigSource source{.file = "f"};
-  return std::string(CheckConfig(text, source).status().message());
+  std::string lines;
+  const CheckedConfig checked = CheckConfig(text, source);
+  for (const Finding& finding : checked.findings.all()) {
+    absl::StrAppend(&lines, finding.line, "\n");
+  }
+  return lines;
 }
 
 TEST(ForeignNames, EachIsAnsweredWithAKeyOrAdvice) {
