@@ -4,7 +4,7 @@
 //   RZ_ASSIGN_OR_RETURN(checksum, LinkTier(tier, layouts, optimizer, checksums, file, path));
 //
 // The states lie where updates have left them. Only the file's head is written. What fills the last
-// page of a state is a tensor, too (".padding.2.0"): the format allows no gaps. Masters that stream
+// page of a state is a tensor, too (".padding.2.4096"): the format allows no gaps. Masters that stream
 // are "fc.weight.master" there; a checkpoint has them with the model besides.
 #ifndef RINGZERO_INTEGRATIONS_CHECKPOINT_TIER_IMAGE_H_
 #define RINGZERO_INTEGRATIONS_CHECKPOINT_TIER_IMAGE_H_
