@@ -185,6 +185,9 @@ absl::Status ChooseStreams(const PlanRequest& request, PlannedModel& planned) {
     planned.warnings.push_back(
         "fp32 masters stay in memory: versions are collected while the next ones are made");
   }
+  if (plan.zero_stage == 0 && plan.checkpoint.any()) {  // decision 60
+    planned.warnings.push_back("in stage 0 of ZeRO checkpoints copy the states on NVMe");
+  }
   plan.staging_bytes = request.staging_bytes;
   if (plan.staging_bytes > 0) return CheckStaging(request, planned);
   RZ_ASSIGN_OR_RETURN(plan.staging_bytes, ChooseStaging(plan));

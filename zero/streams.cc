@@ -76,13 +76,14 @@ void Streams::Show(StageId stage, StageOptimizer& optimizer) {
   }
 }
 
-std::vector<uint64_t> Streams::DigestsOf(StageId stage, int group) const {
+std::vector<uint64_t> Streams::DigestsOf(StageId stage) const {
   std::vector<uint64_t> digests;
+  const StoreGroup& group = layout_.groups[layout_.group_of.at(stage)];
   const std::byte* const mapped = files_.at(stage).complete->mapped();
   const std::vector<StatePiece>& pieces = layout_.pieces.at(stage);
   for (size_t i = 0; i < pieces.size(); ++i) {
     const StatePiece& piece = pieces[i];
-    const std::vector<Extent>& extents = layout_.groups[group].pieces[i].extents;
+    const std::vector<Extent>& extents = group.pieces[i].extents;
     uint64_t& digest = digests.emplace_back(0);
     for (int64_t at = piece.begin; at < piece.end; at += kUpdateBlockValues) {
       const int64_t end = std::min(at + kUpdateBlockValues, piece.end);
@@ -97,16 +98,14 @@ std::vector<uint64_t> Streams::DigestsOf(StageId stage, int group) const {
 
 void Streams::Adopt(StageId stage) {
   if (!IsMapped(stage)) return;
-  const int group = layout_.group_of.at(stage);
-  store_->Adopt(group, DigestsOf(stage, group));
+  store_->Adopt(layout_.group_of.at(stage), DigestsOf(stage));
   (void)msync(files_.at(stage).complete->mapped(), static_cast<size_t>(layout_.bytes), MS_SYNC);
   Forget(stage);
 }
 
 absl::Status Streams::Check(StageId stage) const {
   if (!IsMapped(stage)) return absl::OkStatus();
-  const int group = layout_.group_of.at(stage);
-  return store_->Check(group, DigestsOf(stage, group));
+  return store_->Check(layout_.group_of.at(stage), DigestsOf(stage));
 }
 
 void Streams::Forget(StageId stage) const {

@@ -94,7 +94,7 @@ class Streams {
   friend class StreamedUpdate;
 
   // Of the mapped file, piece by piece.
-  std::vector<uint64_t> DigestsOf(StageId stage, int group) const;
+  std::vector<uint64_t> DigestsOf(StageId stage) const;
 
   // Of a stage.
   struct Files {

@@ -126,6 +126,12 @@ class Offload(TestCase):
             names = os.listdir(self.path("run/iteration-000003"))
             self.assertFalse([name for name in names if name.startswith("optimizer-tier-")])
 
+    def test_the_plan_says_that_checkpoints_of_stage_0_copy_the_states(self):
+        for stage, saves, says in ((0, True, True), (0, False, False), (1, True, False)):
+            changes = {"cyclic.checkpoint.folder": "run", "cyclic.checkpoint.every": 3} if saves else {}
+            said = self.runs("plan", self.streams(**{"zero_optimization.stage": stage, **changes})).stdout
+            self.assertEqual("in stage 0 of ZeRO checkpoints copy the states on NVMe" in said, says, (stage, saves))
+
     def test_checkpoints_take_the_file_over(self):
         self.check_checkpoints({})
 
