@@ -40,6 +40,8 @@ enum class OpKind : uint8_t {
   kCommit,  // Commit: worker 0 makes what all have written a checkpoint
   kFetch,   // Fetch: the state of a stage from its tier file, for its next update
   kStore,   // Store: and back, as that update has left it
+  kLoad,    // Load: a version that lies in a file, for what reads it next; or for its update
+  kUnload,  // Unload: and what an update has made of it to its file
 };
 
 // Which FIFO between two workers a message takes.
@@ -65,7 +67,7 @@ enum class Channel : uint8_t {
   kReceipts,      // "receipts": what a worker has written of a version, to worker 0
 };
 inline constexpr int kChannelCount = static_cast<int>(Channel::kReceipts) + 1;
-inline constexpr int kOpKindCount = static_cast<int>(OpKind::kStore) + 1;
+inline constexpr int kOpKindCount = static_cast<int>(OpKind::kUnload) + 1;
 
 // Which traveller a copy of parameters belongs to, what a fold is of, or which part of a stage is
 // collected: parameters with running statistics (kCollection; kNone in the Collect itself), the

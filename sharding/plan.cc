@@ -56,6 +56,11 @@ absl::Status CheckStage(const Plan& plan, int j) {
   if (stage.streams_masters && !may_stream) {
     return Wrong(absl::StrCat("streams_masters of ", name), "0", 1);
   }
+  if (stage.streams_parameters && !plan.parameters_may_stream(StageId(j))) {
+    return Wrong(absl::StrCat("streams_parameters of ", name), "0", 1);
+  }
+  if (stage.streams_parameters)
+    RZ_RETURN_IF_ERROR(CheckLeast("resident_slots", plan.resident_slots, 2));
   if (stage.streams() && plan.exchange && plan.staging_bytes <= 0)
     return Wrong("staging_bytes of a plan that streams", "at least 1", plan.staging_bytes);
   const int last_use = plan.last_use(StageId(j)).value;
@@ -199,6 +204,7 @@ void PlanLine(auto& line, auto& plan, auto& rule, auto& clipping) {
   Optional(line, "collect_on_request", plan.collection.on_request);
   Optional(line, "parameters_only", plan.collection.parameters_only);
   Optional(line, "staging_bytes", plan.staging_bytes);
+  Optional(line, "resident_slots", plan.resident_slots);
   Optional(line, "hosts", plan.hosts);
   if (!line.Has("epoch_samples", plan.samples.per_epoch)) return;
   Fields(line, "epoch_samples", plan.samples.per_epoch, "micro_batch", plan.samples.micro_batch);
@@ -214,6 +220,7 @@ void StageLine(auto& line, auto& stage) {
   line.Field("has_backward", stage.has_backward);
   Optional(line, "streamed_bytes", stage.streamed_bytes);
   Optional(line, "streams_masters", stage.streams_masters);
+  Optional(line, "streams_parameters", stage.streams_parameters);
   line.Rest("name", stage.name);
 }
 

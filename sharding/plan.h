@@ -59,6 +59,8 @@ struct StagePlan {
   int64_t streamed_bytes = 0;
   // fp32 masters are a part of the state, and of what streams (Plan::masters_may_stream).
   bool streams_masters = false;
+  // Its versions lie in a file of its owner, and are read from there (Plan::parameters_may_stream).
+  bool streams_parameters = false;
   bool streams() const { return streamed_bytes > 0; }
 
   // Of a micro-batch. A frozen prefix computes no backward, whatever it would cost.
@@ -137,6 +139,9 @@ struct Plan {
   CollectionPlan collection;
   CheckpointPlan checkpoint;
   int64_t staging_bytes = 0;  // where stages stream: what their states come through, at each worker
+  // Where parameters stream: so many versions are in memory at each worker to be read, and one more
+  // to be made.
+  int resident_slots = 0;
   // Worker 0 may ask while the run goes on that it ends early, that a version is evaluated, or that
   // one is collected (program/requests.h).
   bool requests = false;
@@ -175,6 +180,15 @@ struct Plan {
   bool masters_may_stream() const {
     return !collection.any() || (!has_two_masters() && collection.worker == WorkerId(0));
   }
+  // A version in a file is not held longer than one operation reads it, and is read where it lies:
+  // by workers of its host.
+  bool parameters_may_stream(StageId j) const {
+    const bool tied = last_use(j) != j;
+    const bool held = j.value >= stage_count() - retain && j.value + 1 < stage_count();
+    const bool beside = workers == 1 || (hosts.size() == 1 && lends());
+    return exchange && zero_stage == 3 && !predict && beside && !tied && !held &&
+           stage(j).sum_bytes > 0;
+  }
   // Workers of one host lend copies and sums, and do not copy them (loans.h). A sum that all
   // workers update from is not lent.
   bool lends() const {
@@ -210,6 +224,9 @@ struct Plan {
   }
   bool any_streams_masters() const {
     return std::ranges::any_of(stages, [](const StagePlan& each) { return each.streams_masters; });
+  }
+  bool any_streams_parameters() const {
+    return std::ranges::any_of(stages, &StagePlan::streams_parameters);
   }
   // ceil(S / N): the paper's k, stages per worker.
   int stages_per_worker() const { return (stage_count() + workers - 1) / workers; }

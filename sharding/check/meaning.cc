@@ -178,6 +178,10 @@ class SymbolicRun {
     return Theta(j, label.value);
   }
   bool Apart(int j) const { return plan_.stages[j].master_bytes > 0; }
+  bool Files(int j) const { return plan_.stages[j].streams_parameters; }
+  bool IsResident(int block) const {
+    return ring_.blocks[worker_][block].kind == BlockKind::kResident;
+  }
   bool InState(int j) const { return plan_.stages[j].streams_masters; }  // its masters
   Symbol Masters(int j, int version) const {
     Symbol masters = Theta(j, version);
@@ -293,6 +297,10 @@ class SymbolicRun {
       case OpKind::kCommit: return Commit();
       case OpKind::kFetch: return Move(Role::kTier, Role::kStaged, {Of::kState, j_, t_});
       case OpKind::kStore: return Move(Role::kStaged, Role::kTier, {Of::kState, j_, t_ + 1});
+      case OpKind::kLoad: return Load();
+      case OpKind::kUnload:
+        RZ_RETURN_IF_ERROR(ExpectInFile(Role::kTarget));
+        return Move(Role::kSource, Role::kTarget, Theta(j_, t_ + 1));
     }
     return absl::OkStatus();
   }
@@ -309,6 +317,7 @@ class SymbolicRun {
       if (plan_.stages[j].parameter_bytes == 0) continue;
       while (at < op_->uses.size() && op_->uses[at].role != Role::kParameters) ++at;
       if (at == op_->uses.size()) return Wrong(absl::StrCat("lacks the parameters of stage ", j));
+      if (Files(j) != IsResident(op_->uses[at].block)) return Wrong("reads where nothing computes");
       Cell& cell = CellOf(op_->uses[at].block);
       const Symbol wanted = symbol_of(j);
       RZ_RETURN_IF_ERROR(Expect(Read(op_->uses[at++].block), wanted));
@@ -451,6 +460,7 @@ class SymbolicRun {
 
   absl::Status Update() {
     if (op_->version.value != t_ + 1) return Wrong("makes another version");
+    if (Files(j_) != IsResident(Find(Role::kMade)->block)) return Wrong("makes it elsewhere");
     RZ_RETURN_IF_ERROR(ExpectRead(Role::kSum, CompleteSum(j_, t_)));
     RZ_RETURN_IF_ERROR(ExpectRead(Role::kState, {Of::kState, j_, t_}));
     RZ_RETURN_IF_ERROR(
@@ -485,6 +495,31 @@ class SymbolicRun {
   absl::Status Move(Role from, Role to, const Symbol& symbol) {
     RZ_RETURN_IF_ERROR(ExpectRead(from, symbol));
     Put(*Find(to), symbol);
+    return absl::OkStatus();
+  }
+
+  // That a version of this stage lies in a file, and comes from there or goes there.
+  absl::Status ExpectInFile(Role file) const {
+    const int block = Find(file)->block;
+    const bool updates = op_->copy == Copy::kNone;
+    if (!Files(j_)) return Wrong("moves parameters that lie in memory");
+    if (IsResident(block)) return Wrong("is not of a file");
+    const int made = op_->kind == OpKind::kUnload ? t_ + 1 : t_;
+    return updates && op_->version.value != made ? Wrong("moves another version")
+                                                 : absl::OkStatus();
+  }
+
+  absl::Status Load() {
+    RZ_RETURN_IF_ERROR(ExpectInFile(Role::kSource));
+    const Symbol wanted = Labelled(j_, op_->version);
+    RZ_RETURN_IF_ERROR(ExpectRead(Role::kSource, wanted));
+    if (op_->copy != Copy::kNone) {
+      RZ_RETURN_IF_ERROR(CheckUse(CellOf(Find(Role::kSource)->block), op_->copy, wanted));
+    }
+    const NumberedUse& to = *Find(Role::kTarget);
+    if (!IsResident(to.block)) return Wrong("loads into what is no slot");
+    if (to.how == How::kReadWrite) RZ_RETURN_IF_ERROR(Expect(Read(to.block), wanted));
+    Put(to, wanted);
     return absl::OkStatus();
   }
 

@@ -65,12 +65,16 @@ class TableWriter {
     // What streamed states come through, whatever their stage.
     Add({.kind = BlockKind::kStaging}, streams_ ? plan_.staging_bytes : 0, Access::kPrivate,
         &MemoryBytes::moments);
+    Resident();
     return std::move(blocks_);
   }
 
  private:
   void Add(const MemoryBlock& block, int64_t bytes, Access access, int64_t MemoryBytes::*category) {
-    if (bytes > 0) blocks_.push_back({block, bytes, access, category});
+    const bool filed =
+        block.kind == BlockKind::kVersion && plan_.stage(block.stage).streams_parameters;
+    if (filed) made_ = std::max(made_, ImageBytes(bytes));
+    if (bytes > 0 && !filed) blocks_.push_back({block, bytes, access, category});
   }
   bool Trains(StageId j) const { return plan_.exchange && plan_.stage(j).sum_bytes > 0; }
   // Where all workers have all masters, none of them travels.
@@ -112,6 +116,19 @@ class TableWriter {
     if (!plan_.takes_sums()) return;
     Add({.kind = BlockKind::kTaken, .stage = j}, stage.sum_bytes, Access::kPrivate,
         &MemoryBytes::taken);
+  }
+
+  // What versions in files come through: of the largest stage.
+  void Resident() {
+    int64_t read = 0;
+    for (const StagePlan& stage : plan_.stages) {
+      if (stage.streams_parameters) read = std::max(read, ImageBytes(stage.parameter_bytes));
+    }
+    for (int slot = 0; slot < plan_.resident_slots; ++slot) {
+      Add({.kind = BlockKind::kResident, .index = slot}, read, Access::kPrivate,
+          &MemoryBytes::versions);
+    }
+    Add(MadeSlot(plan_), made_, Access::kPrivate, &MemoryBytes::versions);
   }
 
   // A lone worker's sum, and what sums that are lent lie in.
@@ -156,6 +173,7 @@ class TableWriter {
   const std::span<const int64_t> moment_bytes_;
   bool streams_ = false;       // whether a stage does that it owns
   int64_t shown_masters_ = 0;  // of the largest such stage whose masters do
+  int64_t made_ = 0;           // of the largest whose versions lie in its file
   std::vector<OwnBlock> blocks_;
 };
 

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/buffer.h"
 #include "base/ids.h"
 #include "sharding/plan.h"
 #include "sharding/program/block.h"
@@ -87,6 +88,16 @@ absl::StatusOr<std::vector<OwnBlock>> BlockTable(const Plan& plan, WorkerId self
 // Who sends payload to whom, ascending: what a transport needs that connects ordered pairs. The
 // errors of ProgramWriter.
 absl::StatusOr<std::vector<std::pair<WorkerId, WorkerId>>> PayloadPairs(const Plan& plan);
+
+// A version in a file of its owner (StagePlan::streams_parameters) has whole pages: its values, and
+// behind them a trailer that says what they are.
+inline int64_t TrailerOffset(int64_t parameter_bytes) {
+  return static_cast<int64_t>(AlignPayload(static_cast<size_t>(parameter_bytes)));
+}
+inline int64_t ImageBytes(int64_t parameter_bytes) {
+  constexpr int64_t kPage = 4096;
+  return TrailerOffset(parameter_bytes) / kPage * kPage + kPage;
+}
 
 // What a worker says of what it has written (zero/checkpoint).
 inline constexpr int64_t kReceiptBytes = 64;

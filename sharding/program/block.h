@@ -25,7 +25,8 @@ namespace ringzero {
 
 enum class BlockKind : uint8_t {
   // At whoever has a stage's masters.
-  kVersion,  // V.s: versions of its parameters as they travel; index 0 or 1, in dp 0
+  kVersion,  // V.s: versions of its parameters as they travel, in memory or in a file; index 0 or
+             // 1, in dp 0
   kMasters,  // MA.s: fp32 masters where versions are of another type; index 0 or 1. MA: a stage's
              // that stream, for a collection
   kPrediction,  // P.s: predictions; index t mod 2
@@ -48,6 +49,7 @@ enum class BlockKind : uint8_t {
   kReport,           // RP, RP.eval: the same, come to worker 0
   kReceipt,          // RC: what this worker has written of a version
   kStaging,          // OS: state on its way between a tier file and an update
+  kResident,         // VR: versions that come from files; the last index: what an update makes
   // What is received.
   kCell,  // c.copy.s, c.channel.s: a name for what another worker lends, no bytes; number mod 2
   kLent,  // L.copy.s: a copy that the first worker of a host receives, and lends to the next
@@ -107,8 +109,8 @@ enum class Role : uint8_t {
   kReceipt,     // and what it says of them, for Commit
   kTier,        // what Fetch reads, and Store writes
   kStaged,      // Fetch leaves it, an update changes it, Store takes it
-  kSource,      // of a Send; "w" where it gives back what was lent
-  kTarget,      // of a Receive
+  kSource,      // of a Send, a Load, an Unload; of a Send "w" where it gives back what was lent
+  kTarget,  // of a Receive. Of a Load: where the version comes to, or is; of an Unload: the file
 };
 inline constexpr int kRoleCount = static_cast<int>(Role::kTarget) + 1;
 

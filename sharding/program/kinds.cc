@@ -54,6 +54,9 @@ constexpr RoleRule kSaveRoles[] = {{Role::kSaved, "r", 1, kMany}, {Role::kReceip
 constexpr RoleRule kCommitRoles[] = {{Role::kReceipt, "r", 1, kMany}, {Role::kNorm, "r", 0, 1}};
 constexpr RoleRule kFetchRoles[] = {{Role::kTier, "r", 1, 1}, {Role::kStaged, "w", 1, 1}};
 constexpr RoleRule kStoreRoles[] = {{Role::kStaged, "r", 1, 1}, {Role::kTier, "w", 1, 1}};
+// "x": the version is there already, and nothing moves; but what reads it waits for its word.
+constexpr RoleRule kLoadRoles[] = {{Role::kSource, "r", 1, 1}, {Role::kTarget, "wx", 1, 1}};
+constexpr RoleRule kUnloadRoles[] = {{Role::kSource, "r", 1, 1}, {Role::kTarget, "w", 1, 1}};
 
 // In the order of OpKind.
 constexpr std::array<Kind, kOpKindCount> kKinds = {{
@@ -78,6 +81,8 @@ constexpr std::array<Kind, kOpKindCount> kKinds = {{
     {"Commit", "t", "", Track::kDisk, Cost::kNone, kCommitRoles},
     {"Fetch", "st", "", Track::kDisk, Cost::kNone, kFetchRoles},
     {"Store", "st", "", Track::kDisk, Cost::kNone, kStoreRoles},
+    {"Load", "stv", "lc", Track::kDisk, Cost::kNone, kLoadRoles},
+    {"Unload", "stv", "", Track::kDisk, Cost::kNone, kUnloadRoles},
 }};
 
 struct ChannelFields {

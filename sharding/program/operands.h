@@ -26,6 +26,10 @@ MemoryBlock VersionBlock(const Plan& plan, StageId j, Version v);
 // And where the masters of version v are: apart, or that version itself. Masters that stream come
 // there for a collection, those of all stages one after the other.
 MemoryBlock MastersBlock(const Plan& plan, StageId j, Version v);
+// The slot in which updates make versions that go to a file, behind those that are read.
+inline MemoryBlock MadeSlot(const Plan& plan) {
+  return {.kind = BlockKind::kResident, .index = plan.resident_slots};
+}
 
 // How many blocks there are of a received or begun kind, which differ in their index alone.
 int BlocksOf(const Plan& plan, BlockKind kind, Channel channel);

@@ -9,6 +9,7 @@
 #include "sharding/program/loans.h"
 #include "sharding/program/operands.h"
 #include "sharding/program/requests.h"
+#include "sharding/program/residency.h"
 #include "sharding/rules/schedule.h"
 
 namespace ringzero {
@@ -63,8 +64,10 @@ class Writer final : public ProgramWriter {
   std::vector<Instruction> Next() override {
     WritePart(*part_);
     part_ = PartBehind(*part_);
-    if (!loans_.has_value()) return std::exchange(ops_, {});
-    return loans_->Lower(std::exchange(ops_, {}));
+    std::vector<Instruction> ops = std::exchange(ops_, {});
+    if (loans_.has_value()) ops = loans_->Lower(std::move(ops));
+    if (plan_.any_streams_parameters()) ops = residency_.AddLoads(part_, std::move(ops));
+    return ops;
   }
 
  private:
@@ -508,9 +511,20 @@ class Writer final : public ProgramWriter {
     const auto move = [&](OpKind kind, Uses uses) {
       if (streams) Emit({.kind = kind, .stage = j, .iteration = t}, std::move(uses));
     };
+    const auto version = [&](OpKind kind, Version v, const MemoryBlock& from,
+                             const MemoryBlock& to) {
+      if (!plan_.stage(j).streams_parameters) return;
+      Emit({.kind = kind, .stage = j, .iteration = t, .version = v},
+           {Reading(Role::kSource, from), Writing(Role::kTarget, to)});
+    };
     move(OpKind::kFetch, {Reading(Role::kTier, TierOf(j)), Writing(Role::kStaged, kStaging)});
+    if (plan_.stage(j).master_bytes == 0) {
+      version(OpKind::kLoad, Version(t.value), VersionBlock(plan_, j, Version(t.value)),
+              MadeSlot(plan_));
+    }
     Emit({.kind = OpKind::kUpdate, .stage = j, .iteration = t, .version = made}, UpdateUses(t, j));
     move(OpKind::kStore, {Reading(Role::kStaged, kStaging), Writing(Role::kTier, TierOf(j))});
+    version(OpKind::kUnload, made, MadeSlot(plan_), VersionBlock(plan_, j, made));
     if (!collected || plan_.stage(j).state_bytes == 0) return;
     keep(Copy::kState, Reading(Role::kState, StateOf(j)));
   }
@@ -570,9 +584,13 @@ class Writer final : public ProgramWriter {
                  Changing(Role::kState, StateOf(j))};
     if (plan_.stage(j).streams()) uses.push_back(Changing(Role::kStaged, kStaging));
     const bool apart = !plan_.stage(j).streams_masters;  // of the state
-    const MemoryBlock before = MastersBlock(plan_, j, Version(t.value));
-    const MemoryBlock made = VersionBlock(plan_, j, Version(t.value + 1));
-    const MemoryBlock masters = MastersBlock(plan_, j, Version(t.value + 1));
+    const auto in_memory = [&](const MemoryBlock& block) {
+      const bool filed = block.kind == BlockKind::kVersion && plan_.stage(j).streams_parameters;
+      return filed ? MadeSlot(plan_) : block;
+    };
+    const MemoryBlock before = in_memory(MastersBlock(plan_, j, Version(t.value)));
+    const MemoryBlock made = in_memory(VersionBlock(plan_, j, Version(t.value + 1)));
+    const MemoryBlock masters = in_memory(MastersBlock(plan_, j, Version(t.value + 1)));
     if (before != masters && apart) uses.push_back(Reading(Role::kBefore, before));
     const auto make = [&](Role role, const MemoryBlock& block) {
       uses.push_back(block == before ? Changing(role, block) : Writing(role, block));
@@ -742,6 +760,7 @@ class Writer final : public ProgramWriter {
   Operands operands_;
   std::vector<Instruction> ops_;
   std::optional<LoanWriter> loans_;  // nothing is lent without
+  Residency residency_{plan_, self_};
 };
 
 }  // namespace

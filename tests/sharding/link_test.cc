@@ -74,8 +74,8 @@ TEST(LinkTest, OrdersOnlyWhatMustBe) {
 // Whether `op` may stand between a complete sum and the update with it.
 bool IsPartOfUpdate(const Op& op, StageId stage) {
   const bool message = op.channel == Channel::kNorms || op.channel == Channel::kFinished;
-  const bool own =
-      op.kind == OpKind::kSquares || op.kind == OpKind::kKeep || op.kind == OpKind::kFetch;
+  const bool own = op.kind == OpKind::kSquares || op.kind == OpKind::kKeep ||
+                   op.kind == OpKind::kFetch || op.kind == OpKind::kLoad;
   return op.stage == stage && (own || (op.kind == OpKind::kSend && message));
 }
 

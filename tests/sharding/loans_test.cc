@@ -71,6 +71,10 @@ TEST(LoansTest, WhatIsLentIsInItsHomesTable) {
         const auto own = std::find_if(table.begin(), table.end(), [&](const OwnBlock& each) {
           return each.block == lent.block;
         });
+        if (IsInFile(plan, lent.block)) {
+          EXPECT_EQ(own, table.end()) << WithOperands(op);
+          continue;
+        }
         ASSERT_NE(own, table.end()) << WithOperands(op);
         const bool written = op.channel == Channel::kSum || op.channel == Channel::kRetire;
         EXPECT_EQ(own->access, written ? Access::kLentToWrite : Access::kLentToRead);

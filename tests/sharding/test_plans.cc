@@ -47,7 +47,8 @@ PlanShape Shape(const std::string& words) {
       {"stagger", &PlanShape::stagger},       {"predict", &PlanShape::predict},
       {"statistics", &PlanShape::statistics}, {"tied", &PlanShape::tied},
       {"strict", &PlanShape::strict},         {"skip_overflows", &PlanShape::skip_overflows},
-      {"masters", &PlanShape::masters},       {"streams", &PlanShape::streams}};
+      {"masters", &PlanShape::masters},       {"streams", &PlanShape::streams},
+      {"parameters", &PlanShape::parameters}};
   const std::map<std::string, std::function<void()>> choices = {
       {"dp", [&] { shape.rule = Rule::kDp; }},
       {"one_host", [&] { shape.hosts = 1; }},
@@ -121,6 +122,7 @@ Plan MakeTestPlan(const PlanShape& shape) {
                      .parameters_only = shape.parameters_only};
   plan.requests = shape.requests;
   if (shape.streams) plan.staging_bytes = 4096;
+  if (shape.parameters) plan.resident_slots = 2 + shape.seed % 2;
   const bool collects = plan.collection.any();
   for (int j = 0; j < shape.stages; ++j) {
     StagePlan stage;
@@ -154,6 +156,9 @@ Plan MakeTestPlan(const PlanShape& shape) {
     if (shape.owners == Owners::kRandom) stage.owner = WorkerId(static_cast<int>(random() % n));
     if (shape.owners == Owners::kAllLast) stage.owner = WorkerId(n - 1);
     if (shape.owners == Owners::kAllFirst) stage.owner = WorkerId(0);
+  }
+  for (int j = 0; j < shape.stages && shape.parameters; ++j) {
+    plan.stages[j].streams_parameters = j % 3 != 2 && plan.parameters_may_stream(StageId(j));
   }
   return plan;
 }
@@ -210,6 +215,7 @@ PlanShape RandomShapes::Next() {
   if (Chance(3)) shape.save_every = Draw(1, 2);
   if (Chance(6)) shape.evaluate_versions = {Draw(1, shape.iterations)};
   shape.streams = Chance(4);
+  shape.parameters = Chance(2);
   return shape;
 }
 
@@ -344,6 +350,7 @@ std::vector<PlanShape> PairwiseShapes() {
     shape.hosts = c[16];
     shape.warmup_updates = c[17];
     shape.streams = c[13] == 1 && c[9] > 0;
+    shape.parameters = c[12] % 2 == 1;
     shape.seed = shapes.size() + 1;
     shapes.push_back(shape);
   }

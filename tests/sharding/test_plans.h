@@ -56,9 +56,10 @@ struct PlanShape {
   // With cdp_v2 strict, too; kPrevious becomes kExact.
   bool skip_overflows = false;
   bool strict = false;
-  bool masters = false;  // fp32 masters apart from 16-bit versions
-  int hosts = 0;         // equal runs of workers; 0: no worker lends
-  bool streams = false;  // every second stage that trains streams its state
+  bool masters = false;     // fp32 masters apart from 16-bit versions
+  int hosts = 0;            // equal runs of workers; 0: no worker lends
+  bool streams = false;     // every second stage that trains streams its state
+  bool parameters = false;  // versions lie in files, of two in three stages that may
 };
 
 // "3x4 cdp_v1 laps=2 evaluate=1 tied" is {.workers = 3, .stages = 4, .rule = Rule::kCdpV1, .laps = 2,
@@ -70,6 +71,10 @@ Plan MakeTestPlan(const PlanShape& shape);
 // The same with the window of ChooseWindow. Fails the test if there is none.
 Plan MakeResolvedPlan(const PlanShape& shape);
 std::string Describe(const PlanShape& shape);
+// Whether it is a version that lies in a file.
+inline bool IsInFile(const Plan& plan, const MemoryBlock& block) {
+  return block.kind == BlockKind::kVersion && plan.stage(block.stage).streams_parameters;
+}
 // Programs of all workers, of the whole run, and the same linked. They fail the test on an error.
 std::vector<Program> ProgramsOf(const Plan& plan);
 LinkedRing RingOf(const Plan& plan);
