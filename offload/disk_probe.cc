@@ -33,7 +33,7 @@ class Probe {
   }
 
   ~Probe() {
-    if (engine_->under_way() > 0) Abandon(std::move(engine_), std::move(memory_).Seal());
+    if (engine_->under_way() > 0) Abandon(std::move(engine_), {std::move(memory_).Seal()});
   }
 
   // Reads or writes one block after the other, until `end` or so many.

@@ -93,9 +93,9 @@ std::unique_ptr<IoEngine> MakeThrottled(std::unique_ptr<IoEngine> engine, double
   return std::make_unique<Throttled>(std::move(engine), bytes_per_second);
 }
 
-void Abandon(std::unique_ptr<IoEngine> engine, SharedBuffer memory) {
+void Abandon(std::unique_ptr<IoEngine> engine, std::vector<SharedBuffer> memory) {
   static std::mutex mutex;
-  static auto* const kept = new std::vector<std::pair<SharedBuffer, IoEngine*>>();
+  static auto* const kept = new std::vector<std::pair<std::vector<SharedBuffer>, IoEngine*>>();
   const std::lock_guard lock(mutex);
   kept->emplace_back(std::move(memory), engine.release());
 }

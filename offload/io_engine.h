@@ -92,7 +92,7 @@ std::unique_ptr<IoEngine> MakeThrottled(std::unique_ptr<IoEngine> engine, double
 
 // Of a disk that does not answer: keeps the engine and the memory of its requests for good. The
 // system may use that memory at any time, and the engine's end would wait for it. Thread-safe.
-void Abandon(std::unique_ptr<IoEngine> engine, SharedBuffer memory);
+void Abandon(std::unique_ptr<IoEngine> engine, std::vector<SharedBuffer> memory);
 
 struct DiskProbe {
   int64_t file_bytes = 256 << 20;  // a whole number of blocks, at least two

@@ -13,6 +13,7 @@ namespace ringzero {
 namespace {
 
 constexpr int kExtentBits = 2, kPieceBits = 30;
+constexpr uint64_t kExtents = (1 << kExtentBits) - 1, kRuns = uint64_t{1} << 63;  // in tags
 constexpr std::chrono::seconds kLastWait(5);  // for a disk, when the run is over
 
 int64_t LargestPiece(const std::vector<StoreGroup>& groups) {
@@ -50,11 +51,12 @@ StateStore::StateStore(StateStoreOptions options)
 absl::StatusOr<std::unique_ptr<StateStore>> StateStore::Create(StateStoreOptions options) {
   const size_t given = options.ring.size();
   std::unique_ptr<StateStore> store(new StateStore(std::move(options)));
-  if (store->free_slots_.empty()) {
+  const auto has_pieces = [](const GroupState& group) { return !group.pieces.empty(); };
+  if (store->free_slots_.empty() && std::ranges::any_of(store->groups_, has_pieces)) {
     return InvalidArgument("states come through ", given, " bytes of memory, but a piece has ",
                            store->slot_bytes_, " in whole pages");
   }
-  store->thread_ = NamedThread("rz-states", [store = store.get()] { store->Run(); });
+  store->thread_ = NamedThread("rz-states", [store = store.get()] { store->Work(); });
   return store;
 }
 
@@ -139,7 +141,13 @@ void StateStore::Store(int group, Done done) {
   wake_.notify_one();
 }
 
-void StateStore::Run() {
+void StateStore::Move(Run run, RunDone done) {
+  const std::lock_guard lock(mutex_);
+  to_move_.emplace_back(std::move(run), std::move(done));
+  wake_.notify_one();
+}
+
+void StateStore::Work() {
   std::unique_lock lock(mutex_);
   absl::Status status;
   while (status.ok() && !stop_) status = Turn(lock);
@@ -150,15 +158,18 @@ void StateStore::Run() {
   const auto deadline = std::chrono::steady_clock::now() + kLastWait;
   bool answers = !absl::IsDeadlineExceeded(status);
   while (answers && engine->under_way() > 0) answers = engine->Wait(deadline).ok();
-  if (engine->under_way() > 0) Abandon(std::move(engine), options_.keeper);
+  if (engine->under_way() == 0) return;
+  std::vector<SharedBuffer> keepers = {options_.keeper};
+  for (const auto& [tag, run] : runs_) keepers.push_back(run.first.keeper);
+  Abandon(std::move(engine), std::move(keepers));
 }
 
 // Waits until there is something to do, and does it.
 absl::Status StateStore::Turn(std::unique_lock<std::mutex>& lock) {
   const auto fetches = [this] { return !to_fetch_.empty() && !free_slots_.empty(); };
   wake_.wait(lock, [&] {
-    const bool waits = options_.engine->under_way() > 0;
-    return stop_ || waits || fetches() || !to_store_.empty() || !calls_.empty();
+    const bool moves = options_.engine->under_way() > 0 || !to_move_.empty();
+    return stop_ || moves || fetches() || !to_store_.empty() || !calls_.empty();
   });
   if (stop_) return absl::OkStatus();
   std::vector<std::pair<Place, bool>> begun;  // whether it is written
@@ -174,11 +185,17 @@ absl::Status StateStore::Turn(std::unique_lock<std::mutex>& lock) {
     free_slots_.pop_back();
     begun.push_back({place, false});
   }
+  std::vector<std::pair<Run, RunDone>> runs = std::exchange(to_move_, {});
   const std::vector<Done> calls = std::exchange(calls_, {});
   lock.unlock();
   for (const Done& call : calls) call();
   std::vector<IoRequest> requests;
   std::vector<Place> ended;
+  for (auto& [run, done] : runs) {
+    const uint64_t tag = under_way_.emplace_back(kRuns | runs_begun_++ << kExtentBits);
+    requests.push_back({run.kind, run.file, run.offset, run.memory, tag});
+    runs_.try_emplace(tag, std::move(run), std::move(done));
+  }
   for (const auto& [place, writes] : begun) {
     if (Begin(place, writes, requests)) ended.push_back(place);
   }
@@ -207,8 +224,7 @@ absl::StatusOr<std::vector<IoResult>> StateStore::WaitForDisk() {
     const bool late = std::chrono::steady_clock::now() >= deadline;
     if (late || !absl::IsDeadlineExceeded(results.status())) {
       if (results.ok()) return results;
-      const Place& oldest = under_way_.front();
-      return Annotated(results.status(), oldest, PieceOf(oldest).extents[0].offset);
+      return Annotated(results.status(), under_way_.front());
     }
     const std::lock_guard lock(mutex_);
     if (stop_) return std::vector<IoResult>();
@@ -225,7 +241,7 @@ bool StateStore::Begin(const Place& place, bool writes, std::vector<IoRequest>& 
     std::ranges::fill(memory, std::byte{0});
     return true;
   }
-  under_way_.push_back(place);
+  under_way_.push_back(TagOf(place, 0));
   size_t at = 0;
   for (const Extent& extent : PieceOf(place).extents) {
     requests.push_back({.kind = writes ? IoRequest::Kind::kWrite : IoRequest::Kind::kRead,
@@ -239,14 +255,15 @@ bool StateStore::Begin(const Place& place, bool writes, std::vector<IoRequest>& 
 }
 
 absl::StatusOr<bool> StateStore::End(const IoResult& result) {
-  const Place place = PlaceOf(result.tag);
-  PieceState& state = At(place);
-  const std::vector<Extent>& extents = PieceOf(place).extents;
-  const Extent& extent = extents[result.tag & ((1 << kExtentBits) - 1)];
-  if (!result.status.ok()) return Annotated(result.status, place, extent.offset);
-  if (--state.under_way > 0) return false;
-  std::erase(under_way_, place);
-  return true;
+  const auto run = runs_.find(result.tag);
+  const bool is_run = run != runs_.end();
+  absl::Status status = result.status;
+  if (is_run && status.ok() && run->second.second) status = run->second.second();
+  if (!status.ok()) return Annotated(status, result.tag);
+  if (!is_run && --At(PlaceOf(result.tag)).under_way > 0) return false;
+  runs_.erase(result.tag);
+  std::erase(under_way_, result.tag & ~kExtents);
+  return !is_run;
 }
 
 void StateStore::Finish(const Place& place) {
@@ -284,14 +301,18 @@ std::span<std::byte> StateStore::MemoryOf(const Place& place) {
 }
 
 absl::Status StateStore::Lost(const Place& place) const {
-  return Annotated(absl::DataLossError("what was read is not what was written there last"), place,
-                   PieceOf(place).extents[0].offset);
+  return Annotated(absl::DataLossError("what was read is not what was written there last"),
+                   TagOf(place, 0));
 }
 
-absl::Status StateStore::Annotated(const absl::Status& status, const Place& place,
-                                   int64_t offset) const {
-  return Annotate(status, absl::StrCat(options_.file_name, ": ", options_.groups[place.group].name,
-                                       ", record ", place.piece, " at offset ", offset));
+absl::Status StateStore::Annotated(const absl::Status& status, uint64_t tag) const {
+  const auto at = [&](const std::string& name, int64_t offset) {
+    return Annotate(status, absl::StrCat(options_.file_name, ": ", name, " at offset ", offset));
+  };
+  if ((tag & kRuns) != 0) return at(runs_.at(tag).first.name, runs_.at(tag).first.offset);
+  const Place place = PlaceOf(tag);
+  return at(absl::StrCat(options_.groups[place.group].name, ", record ", place.piece),
+            PieceOf(place).extents[tag & kExtents].offset);
 }
 
 }  // namespace ringzero

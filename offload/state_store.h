@@ -6,6 +6,7 @@
 //   store->Piece(0, i, again);              // null: not there yet; `again` is called once it is
 //   store->Release(0, i, {.changed = true, .found = before, .left = after});   // its place is free
 //   store->Store(0, done);                  // `done`, when all that was changed is in the file
+//   store->Move({.file = other, .memory = pages, …}, checked);   // past the ring
 //
 // Groups are fetched in the order of the calls, and pieces in theirs: the ring is filled as far as
 // it is free. So a fetch of more than the ring goes on while pieces are released and stored. A
@@ -21,11 +22,13 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -54,14 +57,14 @@ struct StoreGroup {
 
 struct StateStoreOptions {
   std::vector<StoreGroup> groups;
-  std::span<std::byte> ring;  // at least the largest piece in whole pages
+  std::span<std::byte> ring;  // at least the largest piece in whole pages; without pieces, none
   SharedBuffer keeper;        // of the ring, where a disk that does not answer may still write it
   int file = -1;
   std::string file_name;  // in errors
   std::unique_ptr<IoEngine> engine;
-  std::chrono::milliseconds wait_timeout{std::chrono::minutes(10)};  // of one piece
-  // The first error: nothing more is fetched or stored, and no `done` comes. On the store's thread,
-  // or in Release.
+  std::chrono::milliseconds wait_timeout{std::chrono::minutes(10)};  // of one piece or run
+  // The first error: nothing more is fetched, stored or moved, and no `done` comes. On the store's
+  // thread, or in Release.
   std::function<void(const absl::Status&)> failed;
 };
 
@@ -100,6 +103,21 @@ class StateStore {
   // it is released.)
   void Store(int group, Done done);
 
+  // Bytes of another file, or of another part of this one: whole pages at a multiple of pages, from
+  // or to such memory of the caller's.
+  struct Run {
+    IoRequest::Kind kind = IoRequest::Kind::kRead;
+    int file = -1;
+    int64_t offset = 0;
+    std::span<std::byte> memory;
+    SharedBuffer keeper;  // of the memory, where a disk that does not answer may still write it
+    std::string name;     // in errors: "parameters of stage 3 (layers.6), version 4"
+  };
+  using RunDone = std::function<absl::Status()>;
+  // Past the ring, before what is fetched. What `done` returns goes to `failed`, if it is not OK,
+  // with the run's name in front.
+  void Move(Run run, RunDone done);
+
  private:
   enum class Phase { kInFile, kComing, kHere, kReleased };
   struct PieceState {
@@ -126,14 +144,14 @@ class StateStore {
   };
 
   explicit StateStore(StateStoreOptions options);
-  void Run();
+  void Work();
   absl::Status Turn(std::unique_lock<std::mutex>& lock);
-  // Without the lock: what the engine has done; nothing, if the store is to stop. An error names the
-  // piece that has waited longest.
+  // Without the lock: what the engine has done; nothing, if the store is to stop. An error names
+  // the piece or run that has waited longest.
   absl::StatusOr<std::vector<IoResult>> WaitForDisk();
   // Without the lock: begins to read or write a piece. True: nothing need be read.
   bool Begin(const Place& place, bool writes, std::vector<IoRequest>& requests);
-  // Of an extent. True: it was the piece's last.
+  // Of an extent or a run. True: it was its piece's last.
   absl::StatusOr<bool> End(const IoResult& result);
   // With the lock: a piece has come, or gone.
   void Finish(const Place& place);
@@ -146,7 +164,7 @@ class StateStore {
   }
   std::span<std::byte> MemoryOf(const Place& place);
   absl::Status Lost(const Place& place) const;
-  absl::Status Annotated(const absl::Status& status, const Place& place, int64_t offset) const;
+  absl::Status Annotated(const absl::Status& status, uint64_t tag) const;
 
   StateStoreOptions options_;
   const int64_t slot_bytes_;
@@ -154,10 +172,14 @@ class StateStore {
   std::condition_variable wake_;
   std::vector<GroupState> groups_;
   std::deque<Place> to_fetch_, to_store_;
+  std::vector<std::pair<Run, RunDone>> to_move_;
   std::vector<int> free_slots_;
-  std::deque<Place> under_way_;  // the thread's alone
-  std::vector<Done> calls_;      // for the thread to make
+  std::vector<Done> calls_;  // for the thread to make
   bool stop_ = false;
+  // The thread's alone:
+  std::deque<uint64_t> under_way_;  // tags of runs, and of pieces' first extents, oldest first
+  std::map<uint64_t, std::pair<Run, RunDone>> runs_;  // under way, by tag
+  uint64_t runs_begun_ = 0;
   std::thread thread_;  // last: it uses all of the above
 };
 

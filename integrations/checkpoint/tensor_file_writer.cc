@@ -155,7 +155,7 @@ absl::StatusOr<std::unique_ptr<TensorFileWriter>> TensorFileWriter::Create(
 }
 
 TensorFileWriter::~TensorFileWriter() {
-  if (!stuck_.ok()) Abandon(std::move(engine_), std::move(staging_).Seal());
+  if (!stuck_.ok()) Abandon(std::move(engine_), {std::move(staging_).Seal()});
 }
 
 absl::Status TensorFileWriter::Settle() {

@@ -1,4 +1,4 @@
-// Pieces come through a ring and go back: in any order of releases, on every engine, with every fault.
+// Pieces come through a ring and go back: in any order of releases, on every engine, with every fault. Runs go past it.
 #include "offload/state_store.h"
 
 #include <fcntl.h>
@@ -6,8 +6,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
 #include <future>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/crypto.h"
 #include "base/unique_fd.h"
+#include "offload/tier_file.h"
 #include "tests/offload/io_decorators.h"
 #include "tests/support/status_matchers.h"
 
@@ -22,6 +27,7 @@ namespace ringzero {
 namespace {
 
 constexpr int64_t kPage = 4096;
+constexpr auto kRead = IoRequest::Kind::kRead, kWrite = IoRequest::Kind::kWrite;
 
 // `groups` of `pieces`, each of two extents of a page.
 std::vector<StoreGroup> Groups(int groups, int pieces) {
@@ -51,6 +57,33 @@ class Call {
   std::shared_ptr<std::promise<void>> called_ = std::make_shared<std::promise<void>>();
 };
 
+// Memory of the caller's, which lives as long as somebody keeps it.
+class Pages {
+ public:
+  Pages(int64_t pages, int value)
+      : memory_(static_cast<std::byte*>(std::aligned_alloc(kPage, pages * kPage)), std::free),
+        bytes_(static_cast<size_t>(pages * kPage)) {
+    std::ranges::fill(bytes(), static_cast<std::byte>(value));
+  }
+  std::span<std::byte> bytes() const { return {memory_.get(), bytes_}; }
+  bool Hold(int value) const {
+    return std::ranges::count(bytes(), static_cast<std::byte>(value)) == std::ssize(bytes());
+  }
+  std::weak_ptr<const void> watched() const { return memory_; }
+  StateStore::Run Run(IoRequest::Kind kind, int file, int64_t offset) const {
+    return {.kind = kind,
+            .file = file,
+            .offset = offset,
+            .memory = bytes(),
+            .keeper = Buffer(bytes(), memory_).Seal(),
+            .name = "parameters of stage 7, version 4"};
+  }
+
+ private:
+  std::shared_ptr<std::byte> memory_;
+  size_t bytes_;
+};
+
 class StateStoreTest : public testing::TestWithParam<const char*> {
  protected:
   void Open(
@@ -60,7 +93,8 @@ class StateStoreTest : public testing::TestWithParam<const char*> {
     file_ = mkstemp(path.data());
     ASSERT_GE(file_, 0);
     unlink(path.c_str());
-    ring_.assign(static_cast<size_t>((2 * slots + 1) * kPage), std::byte{0xee});
+    const int pages = slots > 0 ? 2 * slots + 1 : 0;
+    ring_.assign(static_cast<size_t>(pages * kPage), std::byte{0xee});
     std::unique_ptr<IoEngine> engine = MakeMemoryEngine();
     const std::string name = GetParam();
     if (name == "threads") engine = MakeThreadEngine({.threads = 3});
@@ -119,6 +153,18 @@ class StateStoreTest : public testing::TestWithParam<const char*> {
     std::byte* const memory = Wait(group, piece);
     ASSERT_NE(memory, nullptr);
     store_->Release(group, piece, {.found = DigestOf(memory), .left = DigestOf(memory)});
+  }
+  // Moves, and waits for it.
+  bool Moved(StateStore::Run run) {
+    Call moved;
+    store_->Move(std::move(run), AndOk(moved.Done()));
+    return moved.Came();
+  }
+  static StateStore::RunDone AndOk(StateStore::Done done) {
+    return [done = std::move(done)] {
+      done();
+      return absl::OkStatus();
+    };
   }
   absl::Status Failure() {
     std::future<absl::Status> failure = failure_.get_future();
@@ -249,6 +295,212 @@ TEST_P(StateStoreTest, ABitThatHasFlippedIsFound) {
                                 "was written there last"));
 }
 
+TEST_P(StateStoreTest, RunsGoToAFileAndComeBack) {
+  Open(1, 2, 1);
+  if (IsSkipped()) return;
+  RZ_ASSIGN(const TierFile other, TierFile::Create(testing::TempDir(), 8 * kPage));
+  const Pages first(3, 7), second(2, 9), part(4, 11);
+  EXPECT_TRUE(Moved(first.Run(kWrite, other.descriptor(), 2 * kPage)));
+  EXPECT_TRUE(Moved(second.Run(kWrite, other.descriptor(), 6 * kPage)));
+  EXPECT_TRUE(Moved(part.Run(kWrite, file_, 4 * kPage)));  // behind the pieces
+  Turn(0, 2, 0, 10);
+  const Pages found(3, 0), found_second(2, 0), found_part(4, 0);
+  EXPECT_TRUE(Moved(found.Run(kRead, other.descriptor(), 2 * kPage)));
+  EXPECT_TRUE(Moved(found_second.Run(kRead, other.descriptor(), 6 * kPage)));
+  EXPECT_TRUE(Moved(found_part.Run(kRead, file_, 4 * kPage)));
+  EXPECT_TRUE(found.Hold(7));
+  EXPECT_TRUE(found_second.Hold(9));
+  EXPECT_TRUE(found_part.Hold(11));
+  Turn(0, 2, 10, 20);
+  store_.reset();
+}
+
+TEST_P(StateStoreTest, RunsNeedNeitherGroupsNorRing) {
+  Open(0, 0, 0);
+  if (IsSkipped()) return;
+  std::weak_ptr<const void> memory;
+  {
+    const Pages pages(2, 5), found(2, 0);
+    memory = pages.watched();
+    EXPECT_TRUE(Moved(pages.Run(kWrite, file_, kPage)));
+    EXPECT_TRUE(Moved(found.Run(kRead, file_, kPage)));
+    EXPECT_TRUE(found.Hold(5));
+  }
+  EXPECT_TRUE(memory.expired()) << "nobody needs it";
+  store_.reset();
+}
+
+TEST_P(StateStoreTest, RunsGoPastAFullRing) {
+  Open(1, 3, 1);
+  if (IsSkipped()) return;
+  Turn(0, 3, 0, 10);
+  Call fetched, later;
+  store_->Fetch(0, fetched.Done());
+  ASSERT_NE(Wait(0, 0), nullptr);
+  EXPECT_EQ(store_->Piece(0, 1, later.Done()), nullptr) << "the ring is full";
+  const Pages pages(2, 5), found(2, 0);
+  EXPECT_TRUE(Moved(pages.Run(kWrite, file_, 6 * kPage)));
+  EXPECT_TRUE(Moved(found.Run(kRead, file_, 6 * kPage)));
+  EXPECT_TRUE(found.Hold(5));
+  Call moved;
+  store_->Move(found.Run(kRead, file_, 6 * kPage), AndOk(moved.Done()));
+  ReleaseUnchanged(0, 0);
+  EXPECT_TRUE(later.Came());
+  for (int p = 1; p < 3; ++p) ReleaseUnchanged(0, p);
+  EXPECT_TRUE(fetched.Came());
+  EXPECT_TRUE(moved.Came());
+  store_.reset();
+}
+
+TEST_P(StateStoreTest, RunsBeginBeforeStoresAndFetches) {
+  std::vector<std::string> lines;
+  Open(2, 1, 2, [&](auto engine) { return MakeTracedIo(std::move(engine), lines); });
+  if (IsSkipped()) return;
+  Turn(0, 1, 0, 10);
+  Turn(1, 1, 0, 20);
+  store_->Fetch(0, nullptr);
+  std::byte* const memory = Wait(0, 0);
+  ASSERT_NE(memory, nullptr);
+  const Pages first(1, 5), second(1, 6);
+  Call moved, stored;
+  // In a call of the thread, so that all of it is of the next turn.
+  store_->Move(first.Run(kWrite, file_, 4 * kPage), [&, digest = DigestOf(memory)] {
+    store_->Fetch(1, nullptr);
+    store_->Store(0, stored.Done());
+    store_->Release(0, 0, {.changed = true, .found = digest, .left = digest});
+    store_->Move(second.Run(kWrite, file_, 5 * kPage), AndOk(moved.Done()));
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(moved.Came());
+  EXPECT_TRUE(stored.Came());
+  ReleaseUnchanged(1, 0);
+  store_.reset();
+  ASSERT_GE(lines.size(), 6u);
+  EXPECT_THAT(std::span(lines).last(6),
+              testing::ElementsAre("write 16384+4096", "write 20480+4096", "write 0+4096",
+                                   "write 4096+4096", "read 8192+4096", "read 12288+4096"));
+}
+
+TEST_P(StateStoreTest, AnErrorNamesTheRunAndItsOffset) {
+  Open(1, 1, 1, [](auto engine) {
+    return MakeFaultyIo(std::move(engine), [](const IoRequest& request) {
+      const bool here = request.kind == kWrite && request.offset == 3 * kPage;
+      return here ? absl::ErrnoToStatus(EIO, "write of 8192 bytes") : absl::OkStatus();
+    });
+  });
+  if (IsSkipped()) return;
+  const Pages pages(2, 5);
+  EXPECT_TRUE(Moved(pages.Run(kWrite, file_, 5 * kPage)));
+  store_->Move(pages.Run(kWrite, file_, 3 * kPage), [] {
+    ADD_FAILURE() << "it was not written";
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(std::string(Failure().message()),
+              testing::StartsWith("tier: parameters of stage 7, version 4 at offset 12288: write "
+                                  "of 8192 bytes"));
+  store_.reset();
+}
+
+TEST_P(StateStoreTest, AFileThatEndsWithinARunIsNamed) {
+  Open(1, 1, 1);
+  if (IsSkipped()) return;
+  RZ_ASSIGN(const TierFile other, TierFile::Create(testing::TempDir(), 4 * kPage));
+  const Pages pages(4, 5);
+  store_->Move(pages.Run(kRead, other.descriptor(), 2 * kPage), [] {
+    ADD_FAILURE() << "it is not there";
+    return absl::OkStatus();
+  });
+  const absl::Status failure = Failure();
+  EXPECT_EQ(failure.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_THAT(
+      std::string(failure.message()),
+      testing::StartsWith("tier: parameters of stage 7, version 4 at offset 8192: read of "));
+  store_.reset();
+}
+
+TEST_P(StateStoreTest, WhatTheCallerFindsWrongWithARunFails) {
+  Open(0, 0, 0);
+  if (IsSkipped()) return;
+  const Pages pages(1, 5);
+  store_->Move(pages.Run(kWrite, file_, kPage),
+               [] { return absl::DataLossError("its checksum is 5"); });
+  EXPECT_EQ(Failure(), absl::DataLossError("tier: parameters of stage 7, version 4 at offset 4096: "
+                                           "its checksum is 5"));
+  store_->Move(pages.Run(kWrite, file_, kPage), [] {
+    ADD_FAILURE() << "nothing is moved any more";
+    return absl::OkStatus();
+  });
+  store_.reset();
+}
+
+TEST_P(StateStoreTest, ARunThatADiskDoesNotAnswerIsNamedAndItsMemoryKept) {
+  wait_timeout_ = std::chrono::milliseconds(20);
+  Open(0, 0, 0, [](auto engine) { return MakeThrottled(std::move(engine), /*bytes/s*/ 100); });
+  if (IsSkipped()) return;
+  std::weak_ptr<const void> memory;
+  {
+    const Pages pages(1, 5);
+    memory = pages.watched();
+    store_->Move(pages.Run(kWrite, file_, 2 * kPage), nullptr);
+  }
+  const absl::Status failure = Failure();
+  EXPECT_EQ(failure.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(failure.message()),
+              testing::StartsWith("tier: parameters of stage 7, version 4 at offset 8192: "));
+  store_.reset();
+  EXPECT_FALSE(memory.expired()) << "the disk may still use it";
+}
+
+TEST_P(StateStoreTest, OfPiecesAndRunsTheOldestIsNamed) {
+  for (const bool piece_first : {false, true}) {
+    failure_ = {};
+    wait_timeout_ = std::chrono::milliseconds(300);
+    Open(1, 1, 1, [](auto engine) { return MakeThrottled(std::move(engine), /*bytes/s*/ 100); });
+    if (IsSkipped()) return;
+    store_->Fetch(0, nullptr);
+    ASSERT_NE(Wait(0, 0), nullptr);
+    const Pages pages(1, 5), none(0, 0);  // takes no time
+    const auto stuck = [&] {
+      store_->Move(pages.Run(kWrite, file_, 2 * kPage), nullptr);
+      return absl::OkStatus();
+    };
+    store_->Move(none.Run(kRead, file_, 0), [&] {
+      store_->Release(0, 0, {.changed = true});
+      if (!piece_first) return stuck();
+      store_->Move(none.Run(kRead, file_, 0), stuck);  // begins with the piece, ends before it
+      return absl::OkStatus();
+    });
+    EXPECT_THAT(
+        std::string(Failure().message()),
+        testing::StartsWith(piece_first ? "tier: stage 0, record 0 at offset 0: "
+                                        : "tier: parameters of stage 7, version 4 at offset 8192"));
+    store_.reset();
+    close(std::exchange(file_, -1));
+  }
+}
+
+TEST_P(StateStoreTest, StopsWhileRunsAreUnderWay) {
+  Open(0, 0, 0, [](auto engine) { return MakeThrottled(std::move(engine), 10 * kPage); });
+  if (IsSkipped()) return;
+  std::weak_ptr<const void> memory;
+  {
+    const Pages none(0, 0), shorter(1, 5), longer(10, 6);
+    memory = longer.watched();
+    Call moved;
+    std::atomic<bool> ended = false;
+    store_->Move(none.Run(kRead, file_, 0), [&] {  // both in one turn
+      store_->Move(shorter.Run(kWrite, file_, 0), AndOk(moved.Done()));
+      store_->Move(longer.Run(kWrite, file_, kPage), AndOk([&] { ended = true; }));
+      return absl::OkStatus();
+    });
+    EXPECT_TRUE(moved.Came());
+    store_->Stop();
+    EXPECT_FALSE(ended) << "it takes a second";
+  }
+  store_.reset();
+  EXPECT_TRUE(memory.expired()) << "the disk is done with it";
+}
+
 INSTANTIATE_TEST_SUITE_P(Engines, StateStoreTest, testing::Values("memory", "threads", "uring"),
                          [](const auto& test) { return test.param; });
 
@@ -258,6 +510,12 @@ TEST(StateStore, APieceMustFitIntoTheRing) {
             absl::InvalidArgumentError(
                 "states come through 4096 bytes of memory, but a piece has 8192 in whole "
                 "pages"));
+  EXPECT_THAT(std::string(StateStore::Create({.groups = Groups(1, 1)}).status().message()),
+              testing::StartsWith("states come through 0 bytes of memory, but a piece has 8192"));
+  RZ_ASSIGN(auto store, StateStore::Create({.groups = Groups(2, 0), .engine = MakeMemoryEngine()}));
+  Call fetched;
+  store->Fetch(1, fetched.Done());
+  EXPECT_TRUE(fetched.Came()) << "nothing need come";
 }
 
 }  // namespace
