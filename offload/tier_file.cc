@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -25,7 +26,7 @@ int OpenUnlisted(const std::string& folder, int flags) {
   return file;
 }
 
-int Open(const std::string& folder, int flags) {
+int OpenAnonymous(const std::string& folder, int flags) {
   const int file = open(folder.c_str(), O_TMPFILE | O_RDWR | flags, 0644);
   if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) return file;
   return OpenUnlisted(folder, flags);
@@ -52,10 +53,10 @@ void UnmapBytes::operator()(std::byte* data) const { munmap(data, bytes); }
 
 absl::StatusOr<TierFile> TierFile::Create(const std::string& folder, int64_t bytes) {
   TierFile tier;
-  tier.file_ = UniqueFd(Open(folder, O_CLOEXEC | O_DIRECT));
+  tier.file_ = UniqueFd(OpenAnonymous(folder, O_CLOEXEC | O_DIRECT));
   if (!tier.file_ && errno == EINVAL) {
     tier.is_direct_ = false;
-    tier.file_ = UniqueFd(Open(folder, O_CLOEXEC));
+    tier.file_ = UniqueFd(OpenAnonymous(folder, O_CLOEXEC));
   }
   if (!tier.file_) {
     return absl::ErrnoToStatus(errno, absl::StrCat(folder, ": no file can be made there"));
@@ -73,13 +74,42 @@ absl::StatusOr<TierFile> TierFile::Create(const std::string& folder, int64_t byt
         known ? absl::StrCat(uint64_t{free.f_bavail} * free.f_frsize, " free") : "fewer"));
   }
   if (error != 0) return absl::ErrnoToStatus(error, absl::StrCat(folder, ": ", bytes, " bytes"));
-  void* const mapped =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, tier.descriptor(), 0);
-  if (mapped == MAP_FAILED) {
-    return absl::ErrnoToStatus(errno, absl::StrCat(folder, ": its file cannot be mapped"));
-  }
-  tier.mapped_ = {static_cast<std::byte*>(mapped), UnmapBytes{bytes}};
+  RZ_RETURN_IF_ERROR(tier.Map(bytes, PROT_READ | PROT_WRITE, folder));
   return tier;
+}
+
+absl::Status TierFile::Map(int64_t bytes, int protection, const std::string& name) {
+  void* const mapped = mmap(nullptr, bytes, protection, MAP_SHARED, descriptor(), 0);
+  if (mapped == MAP_FAILED) {
+    return absl::ErrnoToStatus(errno, absl::StrCat(name, ": its file cannot be mapped"));
+  }
+  mapped_ = {static_cast<std::byte*>(mapped), UnmapBytes{bytes}};
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TierFile> TierFile::Open(const Handle& handle) {
+  TierFile tier;
+  const std::string name = absl::StrCat("/proc/", handle.process, "/fd/", handle.descriptor);
+  tier.file_ = UniqueFd(open(name.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT));
+  if (!tier.file_ && errno == EINVAL)
+    tier.file_ = UniqueFd(open(name.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!tier.file_) return absl::ErrnoToStatus(errno, name);
+  RZ_RETURN_IF_ERROR(tier.Map(handle.bytes, PROT_READ, name));
+  const Handle found = tier.handle();
+  if (found.device != handle.device || found.inode != handle.inode) {
+    return Internal(name, ": is another file");
+  }
+  return tier;
+}
+
+TierFile::Handle TierFile::handle() const {
+  struct stat of {};
+  (void)fstat(descriptor(), &of);
+  return {.process = getpid(),
+          .descriptor = descriptor(),
+          .device = static_cast<int64_t>(of.st_dev),
+          .inode = static_cast<int64_t>(of.st_ino),
+          .bytes = bytes()};
 }
 
 }  // namespace ringzero

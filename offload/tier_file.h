@@ -32,6 +32,15 @@ class TierFile {
   // PermissionDenied: as the system says.
   static absl::StatusOr<TierFile> Create(const std::string& folder, int64_t bytes);
 
+  // The file of another process of this machine, to read: of the same user, as long as that
+  // process has it. Errors say that it cannot be opened, or is another file by now.
+  struct Handle {
+    int64_t process = 0, descriptor = 0, device = 0, inode = 0, bytes = 0;
+    bool operator==(const Handle&) const = default;
+  };
+  static absl::StatusOr<TierFile> Open(const Handle& handle);
+  Handle handle() const;
+
   // Makes what the file holds durable, and gives it a name, in place of an old one. Errors name the
   // path: it is on another file system, or that one has no links to such files.
   absl::Status Link(const std::string& path) const;
@@ -51,6 +60,7 @@ class TierFile {
 
  private:
   TierFile() = default;
+  absl::Status Map(int64_t bytes, int protection, const std::string& name);
   UniqueFd file_;
   std::unique_ptr<std::byte, UnmapBytes> mapped_;
   bool is_direct_ = true;

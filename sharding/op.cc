@@ -24,8 +24,8 @@ constexpr std::array<const char*, 7> kCopyNames = {"none",    "fwd",  "bwd", "ev
                                                    "collect", "grad", "opt"};
 
 constexpr std::array<const char*, kBlockKindCount> kBlockNames = {
-    "V",  "MA", "P", "O",  "OT", "T",  "q",  "nr", "K", "B", "S", "Z", "G",  "bs", "R",
-    "SN", "ls", "M", "RP", "RC", "OS", "VR", "c",  "L", "C", "D", "H", "HP", "tk", "ck"};
+    "V",  "VF", "MA", "P",  "O",  "OT", "T",  "q", "nr", "K", "B", "S", "Z",  "G",  "bs", "R",
+    "SN", "ls", "M",  "RP", "RC", "OS", "VR", "c", "L",  "C", "D", "H", "HP", "tk", "ck"};
 constexpr std::array<const char*, 3> kHowNames = {"r", "w", "x"};
 constexpr std::array<const char*, kRoleCount> kRoleNames = {
     "parameters", "gradient", "batch",   "statistics", "snapshot", "token", "clock",

@@ -9,12 +9,16 @@
 
 namespace ringzero {
 
-void BlockMemory::Borrow(const MemoryBlock& cell, MappedMemory memory) {
+void BlockMemory::Map(const MemoryBlock& block, MappedMemory memory) {
   std::byte* const data = memory.bytes.data();
-  const Stamp stamp(data, memory.bytes.size());
   // It stays mapped while the computing side has a handle of it.
   SharedBuffer handle = Buffer(memory.bytes, std::move(memory.keeper)).Seal();
-  blocks_[cell] = {data, std::move(handle), stamp};
+  blocks_[block] = {data, std::move(handle), Stamp()};
+}
+
+void BlockMemory::Borrow(const MemoryBlock& cell, MappedMemory memory) {
+  Map(cell, std::move(memory));
+  AddStamp(cell);
 }
 
 void BlockMemory::AddStamp(const MemoryBlock& own) {
@@ -84,10 +88,6 @@ absl::StatusOr<MappedMemory> LentMemory::At(Transport& transport, const LentBloc
                     " bytes of that are known here");
   }
   return MappedMemory{memory.bytes.subspan(place.offset, place.bytes), memory.keeper};
-}
-
-absl::StatusOr<MappedMemory> LentMemory::Of(Transport& transport, const Op& loan) {
-  return At(transport, loans_.HomeOf(transport.self(), loan));
 }
 
 absl::Status LentMemory::Check(Transport& transport, const MemoryBlock& own,

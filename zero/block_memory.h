@@ -84,7 +84,9 @@ class BlockMemory {
   // All blocks of the table. Once.
   absl::Status Allocate(std::span<const OwnBlock> table, const Allocator& allocator);
 
-  // From now on `cell` is a name for a block of another worker.
+  // From now on `block` is a name for this memory.
+  void Map(const MemoryBlock& block, MappedMemory memory);
+  // The same for a block of another worker, with a stamp.
   void Borrow(const MemoryBlock& cell, MappedMemory memory);
   // From now on a block of ours has a stamp: behind its bytes there is memory for one.
   void AddStamp(const MemoryBlock& own);
@@ -124,7 +126,7 @@ MemoryUse UseOf(Access access);
 // Where the blocks lie that other workers lend.
 //
 //   LentMemory lent(plan);
-//   RZ_ASSIGN_OR_RETURN(const MappedMemory memory, lent.Of(transport, receive));
+//   RZ_ASSIGN_OR_RETURN(const MappedMemory memory, lent.At(transport, lent.HomeOf(self, receive)));
 //
 // Every worker knows the block table of every other, so no message tells an address. Not
 // thread-safe.
@@ -133,9 +135,10 @@ class LentMemory {
   // `plan` must outlive this.
   explicit LentMemory(const Plan& plan) : plan_(plan) {}
 
-  // The block that `loan` is of, which this worker receives, as it maps it. Internal if its owner's
-  // memory is not known yet.
-  absl::StatusOr<MappedMemory> Of(Transport& transport, const Op& loan);
+  // The block that `loan` is of, which worker `self` receives.
+  LentBlock HomeOf(WorkerId self, const Op& loan) const { return loans_.HomeOf(self, loan); }
+  // A block as this worker maps it. Internal if its owner's memory is not known yet.
+  absl::StatusOr<MappedMemory> At(Transport& transport, const LentBlock& lent);
   // Internal if a lent block of this worker does not lie where the others look for it.
   absl::Status Check(Transport& transport, const MemoryBlock& own, const std::byte* data);
 
@@ -145,7 +148,6 @@ class LentMemory {
     size_t offset;
     size_t bytes;
   };
-  absl::StatusOr<MappedMemory> At(Transport& transport, const LentBlock& lent);
   absl::StatusOr<Place> PlaceOf(const LentBlock& lent);
 
   const Plan& plan_;

@@ -23,6 +23,7 @@
 #include "zero/optimizer/optimizer.h"
 #include "zero/optimizer/optimizer_options.h"
 #include "zero/streams.h"
+#include "zero/version_files.h"
 
 namespace ringzero {
 
@@ -44,6 +45,8 @@ class Engine::Impl {
   absl::Status BeginStreams();
   // Starts an operation; true: it is done.
   bool StartOp(int64_t op);
+  bool StartLoad(int64_t op);
+  void StartUnload(int64_t op);
   std::string AnswerQuestion(WorkerId from, const std::string& text);
   // Waits until all that was sent has been taken.
   absl::Status Drain(Lock& lock);
@@ -55,12 +58,13 @@ class Engine::Impl {
   BlockMemory blocks_;
   LentMemory lent_{plan_};
   Streams streams_{options_.layouts};
-  OwnedStages owned_{plan_, options_.layouts, blocks_, streams_};
+  VersionFiles version_files_{plan_, options_.self, blocks_};
+  OwnedStages owned_{plan_, options_.layouts, blocks_, streams_, version_files_};
   Sums sums_{executor_, blocks_};
   Waits waits_{executor_};
   Norms norms_{executor_, blocks_, sums_, owned_};
   Statistics statistics_{executor_, blocks_};
-  Messages messages_{executor_, blocks_, lent_, norms_};
+  Messages messages_{executor_, blocks_, lent_, version_files_, norms_};
   Updates updates_{executor_, blocks_, sums_, norms_, owned_};
   EngineFlight flight_{executor_, waits_};
   Gate gate_{executor_, messages_, statistics_, sums_, blocks_};
@@ -243,19 +247,21 @@ absl::Status Engine::Impl::BeginStreams() {
   TierOptions& tier = options_.tier;
   TierLayout layout =
       LayOutTier(plan_, options_.self, options_.layouts, options_.optimizer, tier.least_values);
-  if (layout.groups.empty()) return absl::OkStatus();
+  if (layout.groups.empty() && !plan_.any_streams_parameters()) return absl::OkStatus();
   if (tier.io == nullptr) return absl::InvalidArgumentError("a plan that streams needs a tier");
   const CollectionPlan& collection = plan_.collection;
   const bool shows = (collection.any() && !collection.parameters_only) || plan_.checkpoint.any() ||
                      plan_.first_iteration > 0 || plan_.any_streams_masters();
-  if (shows && tier.file == nullptr) {
+  if (shows && !layout.groups.empty() && tier.file == nullptr) {
     return absl::InvalidArgumentError("states that are streamed and looked at need a tier file");
   }
+  RZ_RETURN_IF_ERROR(version_files_.Begin(std::move(tier.versions)));
   const MemoryBlock staging{.kind = BlockKind::kStaging};
+  const bool stages = blocks_.Has(staging);
   return streams_.Begin({.layout = std::move(layout),
                          .tier = std::move(tier),
-                         .staging = blocks_.Bytes(staging),
-                         .keeper = blocks_.Lend(staging),
+                         .staging = stages ? blocks_.Bytes(staging) : std::span<std::byte>(),
+                         .keeper = stages ? blocks_.Lend(staging) : SharedBuffer(),
                          // Before an update's own: it would blame the worker.
                          .wait_timeout = options_.wait_timeout / 2,
                          .failed = [this](const absl::Status& why) {
@@ -309,8 +315,7 @@ bool Engine::Impl::StartOp(int64_t number) {
       return done.ok() && *done;
     }
     case OpKind::kRelease:  // its block may be written from now on
-      recorder.Record(Writer::kMessages, {EventKind::kBegin, op});
-      recorder.Record(Writer::kMessages, {EventKind::kEnd, op});
+      executor_.RecordAtOnce(op);
       return true;
     case OpKind::kNorm: {
       recorder.Record(Writer::kMessages, {EventKind::kBegin, op});
@@ -326,6 +331,8 @@ bool Engine::Impl::StartOp(int64_t number) {
     case OpKind::kCommit: updates_.StartCommit(number); break;
     case OpKind::kFetch: streams_.Fetch(op.stage, executor_.BeginElsewhere(number)); break;
     case OpKind::kStore: streams_.Store(op.stage, executor_.BeginElsewhere(number)); break;
+    case OpKind::kLoad: return StartLoad(number);
+    case OpKind::kUnload: StartUnload(number); break;
     case OpKind::kSquares: norms_.StartSquares(number); break;
     case OpKind::kApply: statistics_.StartApply(number); break;
     case OpKind::kSnapshot: statistics_.StartSnapshot(number); break;
@@ -333,6 +340,38 @@ bool Engine::Impl::StartOp(int64_t number) {
     case OpKind::kReport: statistics_.StartReport(number); break;
   }
   return false;
+}
+
+bool Engine::Impl::StartLoad(int64_t number) {
+  const Instruction& op = executor_.OpOf(number);
+  if (op.uses[1].how != How::kWrite) {  // it is there
+    executor_.RecordAtOnce(op);
+    return true;
+  }
+  StateStore::Run run = version_files_.RunOf(op);
+  const auto check = [image = run.memory, bytes = plan_.stage(op.stage).parameter_bytes,
+                      label = op.version, end = executor_.BeginElsewhere(number)] {
+    const absl::Status whole = CheckImage(image, bytes, label);
+    if (whole.ok()) end();
+    return whole;
+  };
+  streams_.Move(std::move(run), check);
+  return false;
+}
+
+void Engine::Impl::StartUnload(int64_t number) {
+  const Instruction& op = executor_.OpOf(number);
+  const auto unload = [this, run = version_files_.RunOf(op), label = op.version,
+                       bytes = plan_.stage(op.stage).parameter_bytes,
+                       end = executor_.BeginElsewhere(number)] {
+    SealImage(run.memory, bytes, label);
+    streams_.Move(run, [end] {
+      end();
+      return absl::OkStatus();
+    });
+    return false;
+  };
+  executor_.pool().Update(unload);
 }
 
 std::string Engine::Impl::AnswerQuestion(WorkerId from, const std::string& text) {

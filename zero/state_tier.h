@@ -30,6 +30,7 @@ struct TierOptions {
   // Of LayOutTier's bytes. None: `io` is of no file, and states are not looked at between updates
   // (collections, saves, resumes, masters).
   std::shared_ptr<const TierFile> file;
+  std::shared_ptr<const TierFile> versions;  // of LayOutVersions' bytes (version_files.h)
   std::string folder;
   std::string file_name;
   std::unique_ptr<IoEngine> io;
@@ -41,8 +42,9 @@ struct OpenedTier {
   TierOptions options;             // without a file: nothing streams at this worker
   std::vector<std::string> notes;  // for the user: what the folder or the system does not give
 };
-// A file of so many bytes in `folder`. Errors of TierFile::Create and MakeIoEngine.
-absl::StatusOr<OpenedTier> OpenTier(const std::string& folder, int64_t bytes,
+// A file of so many bytes in `folder`, and one for versions; neither where it has none. Errors of
+// TierFile::Create and MakeIoEngine.
+absl::StatusOr<OpenedTier> OpenTier(const std::string& folder, int64_t bytes, int64_t version_bytes,
                                     const IoEngineOptions& io);
 
 // Behind the head stages begin at multiples of so many bytes: what one checksum of a file is of

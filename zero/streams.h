@@ -58,6 +58,10 @@ class Streams {
     store_->Fetch(layout_.group_of.at(stage), std::move(done));
   }
   void Store(StageId stage, StateStore::Done done);
+  // Where versions of parameters stream, too. As StateStore's.
+  void Move(StateStore::Run run, StateStore::RunDone done) {
+    store_->Move(std::move(run), std::move(done));
+  }
   // Without the lock: nothing is under way any more, and nothing is called.
   void Stop() {
     if (store_ != nullptr) store_->Stop();

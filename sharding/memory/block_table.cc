@@ -129,6 +129,9 @@ class TableWriter {
           &MemoryBytes::versions);
     }
     Add(MadeSlot(plan_), made_, Access::kPrivate, &MemoryBytes::versions);
+    const bool tells = made_ > 0 && plan_.lends();
+    Add({.kind = BlockKind::kVersionFile}, tells ? kFileNameBytes : 0, Access::kLentToRead,
+        &MemoryBytes::versions);
   }
 
   // A lone worker's sum, and what sums that are lent lie in.

@@ -99,6 +99,9 @@ inline int64_t ImageBytes(int64_t parameter_bytes) {
   return TrailerOffset(parameter_bytes) / kPage * kPage + kPage;
 }
 
+// By which other workers find that file (TierFile::Handle).
+inline constexpr int64_t kFileNameBytes = 64;
+
 // What a worker says of what it has written (zero/checkpoint).
 inline constexpr int64_t kReceiptBytes = 64;
 

@@ -27,6 +27,7 @@ enum class BlockKind : uint8_t {
   // At whoever has a stage's masters.
   kVersion,  // V.s: versions of its parameters as they travel, in memory or in a file; index 0 or
              // 1, in dp 0
+  kVersionFile,  // VF: which file that is, for workers of the same host
   kMasters,  // MA.s: fp32 masters where versions are of another type; index 0 or 1. MA: a stage's
              // that stream, for a collection
   kPrediction,  // P.s: predictions; index t mod 2

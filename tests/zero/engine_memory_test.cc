@@ -52,6 +52,9 @@ TEST(EngineMemoryTest, AllocatesWhatTheForecastSays) {
         ExpectForecast(o, LocalTransports());
         o.hosts = {o.workers};
         ExpectForecast(o, Delayed(ShmTransports(), 3, kMaxDelay));
+        o.parameter_slots = 2;  // stage 3
+        ExpectForecast(o, ShmTransports());
+        o.parameter_slots = 0;
       }
       o.zero_stage = number++ % 4;
       o.optimizer.type = OptimizerOptions::Type::kSgd;

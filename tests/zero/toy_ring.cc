@@ -27,6 +27,7 @@
 #include "zero/optimizer/optimizer.h"
 #include "zero/precision.h"
 #include "zero/transport_needs.h"
+#include "zero/version_files.h"
 
 namespace ringzero {
 namespace {
@@ -333,6 +334,10 @@ Plan ToyPlan(const ToyOptions& options) {
     }
     plan.stages.push_back(stage);
   }
+  plan.resident_slots = options.parameter_slots;
+  for (int j = 0; j < options.stages && options.parameter_slots > 0; ++j) {
+    plan.stages[j].streams_parameters = j % 3 != 2 && plan.parameters_may_stream(StageId(j));
+  }
   if (options.staged_pieces == 0) return plan;
   const StatePiece piece = StatePieces(options.optimizer, layouts.back(), streams_masters, 1).at(0);
   plan.staging_bytes = 4096 + options.staged_pieces * piece.states * piece.StateBytes();
@@ -576,12 +581,18 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
     const bool looks = options.collection.any() || options.checkpoint.any() ||
                        !options.requests.empty() || options.first_iteration > 0 ||
                        plan.any_streams_masters();
-    if (options.staged_pieces > 0 && looks) {
-      const int64_t bytes = LayOutTier(plan, WorkerId(w), layouts, options.optimizer, 1).bytes;
-      RZ_ASSIGN_OR_RETURN(TierFile made_file,
-                          TierFile::Create(testing::TempDir(), std::max<int64_t>(bytes, 1)));
-      engine_options.tier.file = std::make_shared<const TierFile>(std::move(made_file));
+    const bool streams = options.staged_pieces > 0;
+    if ((streams && looks) || plan.any_streams_parameters()) {
+      const TierLayout states =
+          LayOutTier(plan, WorkerId(w), layouts, options.optimizer, /*least_values=*/1);
+      const int64_t versions = LayOutVersions(plan, WorkerId(w)).bytes;
       engine_options.tier.folder = testing::TempDir();
+      for (const auto& [bytes, file] : {std::pair(states.bytes, &engine_options.tier.file),
+                                        std::pair(versions, &engine_options.tier.versions)}) {
+        if (bytes == 0) continue;
+        RZ_ASSIGN_OR_RETURN(TierFile made_file, TierFile::Create(testing::TempDir(), bytes));
+        *file = std::make_shared<const TierFile>(std::move(made_file));
+      }
       RZ_ASSIGN_OR_RETURN(ChosenIoEngine io, MakeIoEngine({}));
       engine_options.tier.io = std::move(io.engine);
     }

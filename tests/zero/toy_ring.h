@@ -67,6 +67,8 @@ struct ToyOptions {
   // Every second stage streams its state, through a ring of so many pieces; 0: none streams.
   int staged_pieces = 0;
   bool saves_take_files = false;  // of the tier
+  // Versions lie in files, of two in three stages that may, and are read in so many slots; 0: none.
+  int parameter_slots = 0;
   // What the tier's engine becomes; null: nothing else.
   std::function<std::unique_ptr<IoEngine>(std::unique_ptr<IoEngine>)> io;
   Precision precision;  // skip_overflows with cdp_v2: strict, too

@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "offload/io_engine.h"
 #include "offload/tier_file.h"
+#include "zero/version_files.h"
 
 namespace ringzero {
 
@@ -15,8 +16,9 @@ absl::StatusOr<OpenedTier> OpenTier(const Config& config, const PlannedModel& pl
                                     WorkerId self) {
   const OffloadConfig& offload = config.offload;
   const int64_t bytes = LayOutTier(planned.plan, self, planned.layouts, config.optimizer).bytes;
-  if (bytes == 0) return OpenedTier();
-  absl::StatusOr<OpenedTier> tier = OpenTier(offload.nvme_path, bytes, offload.io);
+  const int64_t versions = LayOutVersions(planned.plan, self).bytes;
+  if (bytes + versions == 0) return OpenedTier();
+  absl::StatusOr<OpenedTier> tier = OpenTier(offload.nvme_path, bytes, versions, offload.io);
   if (!tier.ok()) return config.Error(kNvmePathKey, tier.status().message());
   if (offload.bandwidth.has_value()) {
     tier->options.io = MakeThrottled(std::move(tier->options.io), 1e9 * *offload.bandwidth);

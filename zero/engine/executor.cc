@@ -257,6 +257,11 @@ std::function<void()> Executor::BeginElsewhere(int64_t op) {
   };
 }
 
+void Executor::RecordAtOnce(const Op& op) {
+  recorder_.Record(Writer::kMessages, {EventKind::kBegin, op});
+  recorder_.Record(Writer::kMessages, {EventKind::kEnd, op});
+}
+
 Done Executor::AtEnd(std::function<void()> then) {
   return [this, then = std::move(then)](const absl::Status& end) {
     const Lock lock = Hold();

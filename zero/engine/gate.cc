@@ -289,7 +289,8 @@ double* Gate::WaitCounter(int64_t op) {
                    cause.channel == Channel::kSum;
   if (sum) return &stats.wait_gradient_sums_seconds;
   if (cause.kind == OpKind::kUpdate) return &stats.wait_update_seconds;
-  if (CarriesParameters(cause.channel)) return &stats.wait_parameters_seconds;
+  if (CarriesParameters(cause.channel) || cause.kind == OpKind::kLoad)
+    return &stats.wait_parameters_seconds;
   return &stats.wait_other_seconds;
 }
 

@@ -59,8 +59,17 @@ absl::StatusOr<bool> Messages::Receive(int64_t number) {
   }
   // From now on the target is a name for what was lent; but of a sum that came home.
   if (op.loan && target.kind != BlockKind::kSum) {
-    RZ_ASSIGN_OR_RETURN(MappedMemory memory, lent_.Of(transport, op));
-    blocks_.Borrow(target, std::move(memory));
+    const LentBlock lent = lent_.HomeOf(transport.self(), op);
+    const bool filed = VersionFiles::LiesInFile(executor_.plan(), lent.block);
+    const MemoryBlock file{.kind = BlockKind::kVersionFile};
+    RZ_ASSIGN_OR_RETURN(MappedMemory memory,
+                        lent_.At(transport, filed ? LentBlock{lent.home, file} : lent));
+    if (filed) {
+      RZ_ASSIGN_OR_RETURN(memory, files_.Of(lent, memory.bytes.data()));
+      blocks_.Map(target, std::move(memory));
+    } else {
+      blocks_.Borrow(target, std::move(memory));
+    }
   }
   return true;
 }

@@ -15,14 +15,16 @@
 #include "zero/block_memory.h"
 #include "zero/engine/executor.h"
 #include "zero/engine/norms.h"
+#include "zero/version_files.h"
 
 namespace ringzero {
 
 class Messages {
  public:
   // All must outlive this.
-  Messages(Executor& executor, BlockMemory& blocks, LentMemory& lent, Norms& norms)
-      : executor_(executor), blocks_(blocks), lent_(lent), norms_(norms) {}
+  Messages(Executor& executor, BlockMemory& blocks, LentMemory& lent, VersionFiles& files,
+           Norms& norms)
+      : executor_(executor), blocks_(blocks), lent_(lent), files_(files), norms_(norms) {}
 
   // Begins a message. True: it is done; else its end completes the operation.
   absl::StatusOr<bool> Send(int64_t op);
@@ -52,6 +54,7 @@ class Messages {
   Executor& executor_;
   BlockMemory& blocks_;
   LentMemory& lent_;
+  VersionFiles& files_;
   Norms& norms_;
   std::map<std::pair<WorkerId, Channel>, uint32_t> sent_, received_;  // messages
   std::array<uint64_t, kMaxMessageKinds> lent_bytes_{};

@@ -75,7 +75,9 @@ absl::Status OwnedStages::InitializeVersions(StageId stage, const EngineOptions&
       RZ_RETURN_IF_ERROR(found);
     }
     blocks_.StampAt(block).Set(StampOf(labels[i]));
+    files_.Seal(stage, other, labels[i]);
   }
+  files_.Seal(stage, version, labels[0]);
   return absl::OkStatus();
 }
 
@@ -104,6 +106,15 @@ absl::Status OwnedStages::Initialize(StageId stage, const EngineOptions& options
   }
   if (plan_.first_iteration > 0 || has_masters) streams_.Adopt(stage);
   return absl::OkStatus();
+}
+
+absl::Status OwnedStages::LookedAt(const SavedPart& part) const {
+  absl::Status as_left = LookedAt(part.stage);
+  as_left.Update(files_.Check(part.stage, part.masters, part.version));
+  for (const auto& [label, values] : part.others) {
+    as_left.Update(files_.Check(part.stage, values, label));
+  }
+  return as_left;
 }
 
 std::unique_ptr<PendingUpdate> OwnedStages::BeginUpdate(const Instruction& update,
@@ -247,9 +258,9 @@ void Updates::StartSave(int64_t number) {
       part.others.push_back({labels.at(1 + part.others.size()), memory});
     }
   }
-  options.saver->Save(part, receipt, [this, op, end = executor_.BeginElsewhere(number)] {
+  options.saver->Save(part, receipt, [this, op, part, end = executor_.BeginElsewhere(number)] {
     const bool statistics = op.copy == Copy::kCollection;
-    const absl::Status looked = statistics ? absl::OkStatus() : owned_.LookedAt(op.stage);
+    const absl::Status looked = statistics ? absl::OkStatus() : owned_.LookedAt(part);
     if (looked.ok()) return end();
     const Executor::Lock lock = executor_.Hold();
     executor_.FailAt(op, looked);

@@ -20,7 +20,9 @@
 #include "zero/engine/sums.h"
 #include "zero/layout.h"
 #include "zero/optimizer/optimizer.h"
+#include "zero/saver.h"
 #include "zero/streams.h"
+#include "zero/version_files.h"
 #include "zero/worker_pool.h"
 
 namespace ringzero {
@@ -61,8 +63,8 @@ class OwnedStages {
  public:
   // All of them must outlive this.
   OwnedStages(const Plan& plan, const std::vector<StageLayout>& layouts, BlockMemory& blocks,
-              Streams& streams)
-      : plan_(plan), layouts_(layouts), blocks_(blocks), streams_(streams) {}
+              Streams& streams, const VersionFiles& files)
+      : plan_(plan), layouts_(layouts), blocks_(blocks), streams_(streams), files_(files) {}
 
   // The first version of `stage`, what is read instead of it, and the optimizer's first state, in
   // blocks that are allocated. `options` fills them; without `options.initialize`: zeros.
@@ -89,6 +91,8 @@ class OwnedStages {
     streams_.Forget(stage);
     return as_left;
   }
+  // And the versions that a save has read.
+  absl::Status LookedAt(const SavedPart& part) const;
   Streams& streams() { return streams_; }
   void Clear() { stages_.clear(); }
 
@@ -102,6 +106,7 @@ class OwnedStages {
   const std::vector<StageLayout>& layouts_;
   BlockMemory& blocks_;
   Streams& streams_;
+  const VersionFiles& files_;
   std::map<int, Stage> stages_;  // those that train
   absl::Status InitializeVersions(StageId stage, const EngineOptions& options);
 

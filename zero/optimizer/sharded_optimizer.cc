@@ -115,7 +115,7 @@ absl::Status ShardedOptimizer::BeginStreams() {
              /*masters=*/false, kUpdateBlockValues, layout);
   }
   if (layout.bytes > 0) {
-    RZ_ASSIGN_OR_RETURN(tier_, OpenTier(options_.tier->folder, layout.bytes, options_.tier->io));
+    RZ_ASSIGN_OR_RETURN(tier_, OpenTier(options_.tier->folder, layout.bytes, 0, options_.tier->io));
     const int64_t staging = std::max(options_.tier->staging_bytes, layout.piece_bytes);
     Buffer memory = MakeHeapBuffer(static_cast<size_t>(staging + kDirectAlignment));
     const std::span<std::byte> bytes = memory.as<std::byte>();

@@ -1,0 +1,145 @@
+// Images of versions, and where they lie.
+#include "zero/version_files.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/crypto.h"
+#include "base/status.h"
+#include "sharding/memory/block_table.h"
+#include "sharding/program/operands.h"
+
+namespace ringzero {
+namespace {
+
+struct Trailer {
+  int64_t label;
+  uint64_t checksum;
+  bool operator==(const Trailer&) const = default;
+};
+static_assert(sizeof(Trailer) <= kPayloadAlignment);
+
+Trailer TrailerOf(std::span<const std::byte> image, int64_t parameter_bytes, Version label) {
+  return {StampOf(label), Checksum(image.first(static_cast<size_t>(parameter_bytes)))};
+}
+
+constexpr MemoryBlock kHandle{.kind = BlockKind::kVersionFile};
+static_assert(sizeof(TierFile::Handle) <= kFileNameBytes);
+
+bool Contains(const TierFile& file, const std::byte* values) {
+  const auto within =
+      reinterpret_cast<uintptr_t>(values) - reinterpret_cast<uintptr_t>(file.mapped());
+  return within < static_cast<uintptr_t>(file.bytes());
+}
+
+}  // namespace
+
+VersionLayout LayOutVersions(const Plan& plan, WorkerId home) {
+  VersionLayout layout;
+  for (int j = 0; j < plan.stage_count(); ++j) {
+    const StageId stage(j);
+    if (!plan.stages[j].streams_parameters || plan.owner(stage) != home) continue;
+    for (int v = 0; v < 2; ++v) {
+      const MemoryBlock version = VersionBlock(plan, stage, Version(v));
+      if (!layout.begins.try_emplace(version, layout.bytes).second) continue;  // made in place
+      layout.bytes += ImageBytes(plan.stages[j].parameter_bytes);
+    }
+  }
+  return layout;
+}
+
+void SealImage(std::span<std::byte> image, int64_t parameter_bytes, Version label) {
+  const Trailer trailer = TrailerOf(image, parameter_bytes, label);
+  std::memcpy(image.data() + TrailerOffset(parameter_bytes), &trailer, sizeof trailer);
+}
+
+absl::Status CheckImage(std::span<const std::byte> image, int64_t parameter_bytes, Version label) {
+  Trailer found;
+  std::memcpy(&found, image.data() + TrailerOffset(parameter_bytes), sizeof found);
+  if (found == TrailerOf(image, parameter_bytes, label)) return absl::OkStatus();
+  return absl::DataLossError("what was read is not what was written there last");
+}
+
+absl::Status VersionFiles::Begin(std::shared_ptr<const TierFile> file) {
+  const VersionLayout layout = LayOutVersions(plan_, self_);
+  if (layout.bytes == 0) return absl::OkStatus();
+  if (file == nullptr) {
+    return absl::InvalidArgumentError("a plan whose parameters stream needs a file for them");
+  }
+  for (const auto& [version, begin] : layout.begins) {
+    const auto bytes = static_cast<size_t>(plan_.stage(version.stage).parameter_bytes);
+    blocks_.Map(version, {{file->mapped() + begin, bytes}, file});
+  }
+  if (blocks_.Has(kHandle)) {
+    const TierFile::Handle handle = file->handle();
+    std::memcpy(blocks_.Write(kHandle), &handle, sizeof handle);
+  }
+  files_[self_] = std::move(file);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<MappedMemory> VersionFiles::Of(const LentBlock& lent, const std::byte* handle) {
+  std::shared_ptr<const TierFile>& file = files_[lent.home];
+  if (file == nullptr) {
+    TierFile::Handle named;
+    std::memcpy(&named, handle, sizeof named);
+    absl::StatusOr<TierFile> opened = TierFile::Open(named);
+    if (!opened.ok()) {
+      return Annotate(opened.status(),
+                      absl::StrCat("the file with parameters of worker ", lent.home.value));
+    }
+    file = std::make_shared<const TierFile>(*std::move(opened));
+  }
+  const int64_t begin = LayOutVersions(plan_, lent.home).begins.at(lent.block);
+  const auto bytes = static_cast<size_t>(plan_.stage(lent.block.stage).parameter_bytes);
+  return MappedMemory{{file->mapped() + begin, bytes}, file};
+}
+
+std::span<std::byte> VersionFiles::ImageOf(StageId stage, const std::byte* values) const {
+  const auto own = files_.find(self_);
+  if (own == files_.end() || !Contains(*own->second, values)) return {};
+  return {const_cast<std::byte*>(values),
+          static_cast<size_t>(ImageBytes(plan_.stage(stage).parameter_bytes))};
+}
+
+void VersionFiles::Seal(StageId stage, const std::byte* values, Version label) const {
+  const std::span<std::byte> image = ImageOf(stage, values);
+  if (image.empty()) return;
+  SealImage(image, plan_.stage(stage).parameter_bytes, label);
+  (void)msync(image.data(), image.size(), MS_SYNC);
+  files_.at(self_)->Forget(image);
+}
+
+absl::Status VersionFiles::Check(StageId stage, const std::byte* values, Version label) const {
+  const std::span<std::byte> image = ImageOf(stage, values);
+  if (image.empty()) return absl::OkStatus();
+  const absl::Status whole = CheckImage(image, plan_.stage(stage).parameter_bytes, label);
+  const TierFile& file = *files_.at(self_);
+  file.Forget(image);
+  return Annotate(whole, absl::StrCat("parameters at offset ", image.data() - file.mapped()));
+}
+
+StateStore::Run VersionFiles::RunOf(const Instruction& op) const {
+  const bool loads = op.kind == OpKind::kLoad;
+  const MemoryBlock& from = op.uses[0].block;
+  const MemoryBlock& to = op.uses[1].block;
+  const std::byte* const image = blocks_.Read(loads ? from : to);
+  const auto& file = std::ranges::find_if(files_, [&](const auto& each) {
+                       return Contains(*each.second, image);
+                     })->second;
+  const StagePlan& stage = plan_.stage(op.stage);
+  const auto bytes = static_cast<size_t>(ImageBytes(stage.parameter_bytes));
+  return {.kind = loads ? IoRequest::Kind::kRead : IoRequest::Kind::kWrite,
+          .file = file->descriptor(),
+          .offset = image - file->mapped(),
+          .memory = blocks_.Bytes(loads ? to : from).first(bytes),
+          .keeper = blocks_.Lend(loads ? to : from),
+          .name = absl::StrCat("parameters of stage ", op.stage.value, " (", stage.name,
+                               "), version ", LabelText(op.version))};
+}
+
+}  // namespace ringzero
