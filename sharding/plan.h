@@ -228,6 +228,7 @@ struct Plan {
   bool any_streams_parameters() const {
     return std::ranges::any_of(stages, &StagePlan::streams_parameters);
   }
+  bool uses_disk() const { return any_streams() || any_streams_parameters(); }
   // ceil(S / N): the paper's k, stages per worker.
   int stages_per_worker() const { return (stage_count() + workers - 1) / workers; }
 };

@@ -8,10 +8,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "sharding/memory/block_table.h"
 #include "sharding/rules/partition.h"
 #include "sharding/study/disk_verdict.h"
 #include "sharding/study/simulate.h"
 #include "zero/state_tier.h"
+#include "zero/version_files.h"
 
 namespace ringzero {
 namespace {
@@ -194,6 +196,47 @@ absl::Status ChooseStreams(const PlanRequest& request, PlannedModel& planned) {
   return absl::OkStatus();
 }
 
+// An owner's first stages stay in memory: their versions are made last, and read first.
+absl::Status ChooseFiles(const PlanRequest& request, PlannedModel& planned) {
+  if (!request.parameters_in_memory.has_value()) return absl::OkStatus();
+  Plan& plan = planned.plan;
+  constexpr char kKey[] = "zero_optimization.offload_param.device: nvme ";
+  if (plan.predict) return InvalidArgument(kKey, "goes without cyclic.predict");
+  if (plan.workers > 1 && !(plan.hosts.size() == 1 && plan.lends())) {
+    return InvalidArgument(kKey,
+                           "wants workers of one host that lend memory (cyclic.transport "
+                           "\"local\" or \"shm\", no cyclic.checksums)");
+  }
+  std::map<WorkerId, int64_t> kept;  // elements
+  int64_t slot = 0;
+  for (int j = 0; j < plan.stage_count(); ++j) {
+    StagePlan& stage = plan.stages[j];
+    const int64_t more = stage.parameter_bytes / SizeOf(request.precision.wire());
+    const bool fits = kept[stage.owner] + more <= *request.parameters_in_memory;
+    stage.streams_parameters = !fits && plan.parameters_may_stream(StageId(j));
+    if (!stage.streams_parameters) kept[stage.owner] += more;
+    if (stage.streams_parameters) slot = std::max(slot, ImageBytes(stage.parameter_bytes));
+  }
+  if (!plan.any_streams_parameters()) {
+    planned.warnings.push_back(absl::StrCat(
+        "no parameters go to NVMe: offload_param.max_in_cpu keeps ", *request.parameters_in_memory,
+        " elements of each worker in memory, and stages that are tied, frozen or retained stay "
+        "there, too"));
+    return absl::OkStatus();
+  }
+  plan.resident_slots = request.resident_slots;
+  int64_t in_files = 0;
+  for (int w = 0; w < plan.workers; ++w) in_files += LayOutVersions(plan, WorkerId(w)).bytes;
+  const int64_t slots = plan.workers * (plan.resident_slots + 1) * slot;
+  if (slots >= in_files) {
+    planned.warnings.push_back(
+        absl::StrCat("parameters on NVMe save no memory: their ", in_files,
+                     " bytes come through slots of up to ", slots,
+                     " (of the largest stage): more cyclic.stages make slots smaller"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const PlanRequest& request) {
@@ -229,6 +272,7 @@ absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const Plan
   }
   ExtendBackward(plan.stages);
   AssignOwners(plan);
+  RZ_RETURN_IF_ERROR(ChooseFiles(request, planned));
   RZ_RETURN_IF_ERROR(ChooseStreams(request, planned));
   RZ_RETURN_IF_ERROR(CheckPlan(plan));
   RZ_ASSIGN_OR_RETURN(planned.proof, Prove(plan, request));

@@ -79,7 +79,11 @@ struct PlanRequest {
   double streamed_share = 0;
   std::vector<int> streamed_stages;  // by hand, in place of a share above 0; empty: by share
   int64_t staging_bytes = 0;         // 0: chosen (sharding/study/disk_verdict.h)
-  std::optional<PlanProof> proof;    // of an equal plan, which then need not be verified again
+  // Parameters lie in files, but for so many elements of each owner's first stages; absent: all are
+  // in memory. Through so many slots (Plan::resident_slots).
+  std::optional<int64_t> parameters_in_memory;
+  int resident_slots = 2;
+  std::optional<PlanProof> proof;  // of an equal plan, which then need not be verified again
   OptimizerOptions optimizer;  // for the size of its states: what is collected, what a step takes
   Precision precision;         // parameters travel in the type that computes
   // Chooses the rule, in place of `rule`; all else is as the cyclic rules want it.

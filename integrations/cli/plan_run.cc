@@ -34,6 +34,7 @@
 #include "sharding/study/simulate.h"
 #include "zero/optimizer/optimizer.h"
 #include "zero/transport_needs.h"
+#include "zero/version_files.h"
 
 namespace ringzero {
 
@@ -234,7 +235,8 @@ absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunInput& input,
                                                .metrics_count = kMetricsCount,
                                                .kind = PoolKindOf(input)}));
     if (plan.checkpoint.any()) mine.staging = staging;
-    mine.tier = LayOutTier(plan, WorkerId(w), planned.layouts, input.config.optimizer).bytes;
+    mine.tier = LayOutTier(plan, WorkerId(w), planned.layouts, input.config.optimizer).bytes +
+                LayOutVersions(plan, WorkerId(w)).bytes;
     // In its modules.
     for (const StagePlan& stage : plan.stages) mine.statistics += stage.buffer_bytes;
     // What is private is on the heap, where its last page is whole.
@@ -417,8 +419,9 @@ absl::StatusOr<RunFit> FitRun(RunInput& input, PlannedRun& run, Parent parent) {
   }
   const int64_t streamed = fit.certificate.HostPeak(0, MemoryPlace::kDisk);
   fit.text = absl::StrFormat(
-      "offload: %s of optimizer states go to NVMe, through %s of memory of each worker: the least "
-      "with which the run fits into cyclic.memory_budget.host",
+      "offload: %s go to NVMe, optimizer states through %s of memory of each worker: the least "
+      "with "
+      "which the run fits into cyclic.memory_budget.host",
       SizeText(double(streamed)), SizeText(double(run.planned.plan.staging_bytes)));
   return fit;
 }
@@ -580,7 +583,7 @@ absl::StatusOr<PlanTimes> PredictTimes(const RunInput& input, const PlannedRun& 
           ? ""
           : absl::StrCat(" of each of ", hosts, " hosts like this one, ", times.speed.links.text),
       "\n", DescribeStep(step), window);
-  if (!plan.any_streams()) return times;
+  if (!plan.uses_disk()) return times;
   const absl::StatusOr<TierVerdict> disk = JudgeTier(input.config, run.planned, times.speed);
   absl::StrAppend(&times.text,
                   disk.ok()

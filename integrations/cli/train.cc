@@ -170,7 +170,7 @@ absl::StatusOr<PlannedRun> PlanAndCheck(TrainRun& run, const PlanFunction& plan_
   const std::string slow = DescribeSlowType(run.config());
   if (!slow.empty()) note(slow);
   if (!fit.text.empty()) note(fit.text);
-  if (planned.planned.plan.any_streams()) {
+  if (planned.planned.plan.uses_disk()) {
     RZ_ASSIGN_OR_RETURN(const TierVerdict disk, JudgeRunDisk(run.input, planned));
     note(disk.text.substr(0, disk.text.size() - 1));
     run.told.disk = RunDiskJson(disk.verdict);

@@ -172,7 +172,7 @@ absl::StatusOr<PlannedRun> Worker::Plan(const RunLength& length, bool collects,
 }
 
 absl::Status Worker::JudgeDisk(const PlannedModel& planned) const {
-  if (self_ > 0 || !planned.plan.any_streams()) return absl::OkStatus();
+  if (self_ > 0 || !planned.plan.uses_disk()) return absl::OkStatus();
   const CyclicConfig& cyclic = config_.cyclic;
   const auto hosts = job_.has_value() ? job_->seat.hosts : std::vector<std::string>();
   const std::vector<int64_t> moments = MomentBytes(config_.optimizer, planned.layouts);

@@ -9,7 +9,7 @@ namespace ringzero {
 namespace {
 
 // θ_{-1} is θ_0, in the same place.
-StageVersion Reads(StageId stage, Version version) {
+StageVersion ReadOf(StageId stage, Version version) {
   return {stage, Version(std::max(version.value, 0))};
 }
 
@@ -55,7 +55,7 @@ void Residency::AppendLap(const ProgramPart& part, std::vector<StageVersion>& re
   const MicroBatch m{self_, part.iteration, part.lap};
   const auto append = [&](int j) {
     if (!plan_.stages[j].streams_parameters) return;
-    reads.push_back(Reads(StageId(j), ReadVersion(rule_, m, StageId(j))));
+    reads.push_back(ReadOf(StageId(j), ReadVersion(rule_, m, StageId(j))));
   };
   for (int j = 0; j < plan_.stage_count(); ++j) append(j);
   for (int j = plan_.stage_count(); j-- > 0;) append(j);
@@ -65,7 +65,7 @@ std::vector<Instruction> Residency::AddLoads(const std::optional<ProgramPart>& n
                                              std::vector<Instruction> part) {
   std::vector<StageVersion> reads;
   for (Instruction& op : part) {
-    if (Loaded(op) != nullptr) reads.push_back(Reads(op.stage, op.version));
+    if (Loaded(op) != nullptr) reads.push_back(ReadOf(op.stage, op.version));
   }
   if (next.has_value() && next->iteration.value < plan_.iterations) AppendLap(*next, reads);
   std::vector<Instruction> all;

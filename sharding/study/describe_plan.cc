@@ -92,6 +92,7 @@ std::string Stages(const Plan& plan) {
     std::string notes;
     if (!stage.has_backward) notes += "  no backward";
     if (stage.has_backward && stage.sum_bytes == 0) notes += "  frozen";
+    if (stage.streams_parameters) notes += "  parameters on NVMe";
     if (stage.last_use.value > j) absl::StrAppend(&notes, "  tied to ", stage.last_use.value);
     absl::StrAppendFormat(
         &text, "%5d  %-*s  %9s  %10s  %10s  %10s  %5.1f%%  %5d%s\n", j, width,

@@ -28,8 +28,32 @@ std::vector<int64_t> StreamedByWorker(const Plan& plan) {
 
 int64_t MostStreamed(const Plan& plan) { return std::ranges::max(StreamedByWorker(plan)); }
 
-// Of the host that streams most.
-int64_t MostWritten(const Plan& plan, const LinkTicks& links) {
+// In an iteration, by the host that moves most.
+struct Moved {
+  int64_t read = 0, written = 0;
+  int64_t total() const { return read + written; }
+};
+Moved MostMoved(const ShortRun& run, const LinkTicks& links) {
+  const std::vector<int> hosts = links.HostsOf(run.plan().workers);
+  std::map<int, Moved> moved;
+  for (int i = 0; i < run.ring().count(); ++i) {
+    const RingOp& op = run.ring().ops[i];
+    if (op.iteration.value != ShortRun::kMiddle || op.stage == kNoStage) continue;
+    const StagePlan& stage = run.plan().stage(op.stage);
+    Moved& host = moved[hosts[op.worker]];
+    if (op.kind == OpKind::kFetch) host.read += stage.streamed_bytes;
+    if (op.kind == OpKind::kStore) host.written += stage.streamed_bytes;
+    const bool loads = op.kind == OpKind::kLoad && op.uses[1].how == How::kWrite;
+    if (loads) host.read += stage.parameter_bytes;
+    if (op.kind == OpKind::kUnload) host.written += stage.parameter_bytes;
+  }
+  Moved most;
+  for (const auto& [host, each] : moved) most = each.total() > most.total() ? each : most;
+  return most;
+}
+
+// Of the host that streams most states.
+int64_t MostStates(const Plan& plan, const LinkTicks& links) {
   const std::vector<int> hosts = links.HostsOf(plan.workers);
   const std::vector<int64_t> streamed = StreamedByWorker(plan);
   std::map<int, int64_t> bytes;
@@ -46,12 +70,12 @@ absl::StatusOr<DiskVerdict> TimeSteps(const Plan& plan, const SimulationOptions&
   in_memory.disk = {};
   RZ_ASSIGN_OR_RETURN(const StepForecast best, ForecastStep(run, in_memory));
   RZ_ASSIGN_OR_RETURN(const StepForecast step, ForecastStep(run, speed));
-  const int64_t written = MostWritten(plan, speed.links);
-  return DiskVerdict{.needs = 2.0 * static_cast<double>(written) / best.seconds,
+  const Moved moved = MostMoved(run, speed.links);
+  return DiskVerdict{.needs = static_cast<double>(moved.total()) / best.seconds,
                      .has = 1e9 * speed.disk.at_once / speed.disk.per_byte,
                      .step_in_memory = best.seconds,
                      .step = step.seconds,
-                     .written_bytes = written};
+                     .written_bytes = moved.written};
 }
 
 // Changes that hide the disk, the cheapest of each kind.
@@ -85,6 +109,12 @@ absl::StatusOr<std::vector<std::string>> FindWaysOut(const Plan& plan, const Dis
                         }));
     if (hidden) ways.push_back("cyclic.rule cdp_v1");
   }
+  if (plan.any_streams_parameters()) {
+    RZ_ASSIGN_OR_RETURN(const bool hidden, hides([](Plan& other) {
+                          for (StagePlan& stage : other.stages) stage.streams_parameters = false;
+                        }));
+    if (hidden) ways.push_back("zero_optimization.offload_param.device none");
+  }
   for (int64_t staging = 2 * plan.staging_bytes; staging < MostStreamed(plan); staging *= 2) {
     RZ_ASSIGN_OR_RETURN(const bool hidden,
                         hides([&](Plan& other) { other.staging_bytes = staging; }));
@@ -95,14 +125,14 @@ absl::StatusOr<std::vector<std::string>> FindWaysOut(const Plan& plan, const Dis
     break;
   }
   constexpr int kParts = 10;
-  for (int part = kParts - 1; part > 0; --part) {
+  for (int part = kParts - 1; part > 0 && plan.any_streams(); --part) {
     RZ_ASSIGN_OR_RETURN(const bool hidden, hides([&](Plan& other) {
                           for (StagePlan& stage : other.stages) {
                             stage.streamed_bytes = stage.streamed_bytes * part / kParts;
                           }
                         }));
     if (!hidden) continue;
-    const int64_t kept = MostWritten(plan, speed.links) * (kParts - part) / kParts;
+    const int64_t kept = MostStates(plan, speed.links) * (kParts - part) / kParts;
     ways.push_back(absl::StrFormat("%d %% of these states in memory (%s more per host)",
                                    100 * (kParts - part) / kParts,
                                    SizeText(static_cast<double>(kept))));

@@ -1,5 +1,5 @@
-// DiskVerdict: whether a run whose states stream (StagePlan::streamed_bytes) waits for its disk, said
-// before it runs.
+// DiskVerdict: whether a run whose states or parameters stream (Plan::uses_disk) waits for its disk,
+// said before it runs.
 //
 //   RZ_ASSIGN_OR_RETURN(plan.staging_bytes, ChooseStaging(plan));
 //   speed.disk = {.per_byte = 1e9 / bytes_per_second};

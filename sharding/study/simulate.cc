@@ -330,13 +330,14 @@ class Runner {
                            return std::span(&behind, IsStreamed(i) ? 1 : 0);
                          }),
         channels_(ring.queues.size()),
-        cores_(options.cores) {
+        cores_(options.cores),
+        hosts_(options.links.HostsOf(plan.workers)),
+        stagings_(static_cast<size_t>(plan.workers)) {
     times_.start.assign(ring.count(), 0);
     times_.end.assign(ring.count(), -1);
-    const std::vector<int> hosts = options.links.HostsOf(plan.workers);
     for (size_t q = 0; q < ring.queues.size(); ++q) {
       const MessageQueue& queue = ring.queues[q];
-      if (hosts[queue.from.value] != hosts[queue.to.value]) {
+      if (hosts_[queue.from.value] != hosts_[queue.to.value]) {
         channels_[q].link = &links_[{queue.from, queue.to}];
       }
       for (const auto* const ends : {&queue.sends, &queue.receives}) {
@@ -350,7 +351,7 @@ class Runner {
       state.is_word = IsWord(ring.ops[i]);
       state.ticks = Duration(i) + More(i);
     }
-    FindStreams(hosts);
+    FindStreams();
   }
 
   absl::StatusOr<Timeline> Run() {
@@ -387,9 +388,10 @@ class Runner {
     bool begun = false;     // the update
     bool computes = false;  // a chunk of it
   };
-  struct Move {  // of a chunk
+  struct Move {  // of a chunk; or of a version, by an operation of its own
     int stream = -1;
     bool writes = false;
+    int op = -1;
   };
   // One worker's staging, and what moves: one chunk at a time.
   struct Staging {
@@ -397,7 +399,7 @@ class Runner {
     int64_t free = 0;          // chunks
     std::deque<int> to_fetch;  // streams, all that is left of each
     std::deque<Move> asked;
-    Move moving;
+    std::optional<Move> moving;
   };
   struct ChannelState {
     std::deque<int> waiting;  // sends that have begun
@@ -438,7 +440,9 @@ class Runner {
     }
     times_.start[i] = now;
     if (state.stream >= 0) return StartStreamed(i, now);
-    Compute(i, state.ticks, now);
+    if (!MovesVersion(ring_.ops[i])) return Compute(i, state.ticks, now);
+    StagingOf(i).asked.push_back({.op = i});
+    MoveChunk(ring_.worker_of(i), now);
   }
 
   // Or whatever else takes so long.
@@ -482,8 +486,20 @@ class Runner {
     return op.behind >= 0 && !IsMessage(op.kind);
   }
 
-  void FindStreams(const std::vector<int>& hosts) {
-    stagings_.resize(static_cast<size_t>(plan_.workers));
+  static bool MovesVersion(const RingOp& op) {
+    if (op.kind != OpKind::kLoad) return op.kind == OpKind::kUnload;
+    return op.uses[1].how == How::kWrite;
+  }
+
+  // With its disk.
+  Staging& StagingOf(int i) {
+    Staging& staging = stagings_[ring_.worker_of(i)];
+    const int host = hosts_[ring_.worker_of(i)];
+    staging.disk = &disks_.try_emplace(host, options_.disk.at_once).first->second;
+    return staging;
+  }
+
+  void FindStreams() {
     for (int i = 0; i < ring_.count(); ++i) {
       if (!IsStreamed(i) || states_[i].kind != OpKind::kUpdate) continue;
       const int64_t bytes = plan_.stage(ring_.op(i).stage).streamed_bytes;
@@ -498,10 +514,7 @@ class Runner {
         states_[op].stream = static_cast<int>(streams_.size());
       }
       streams_.push_back(stream);
-      Staging& staging = stagings_[ring_.worker_of(i)];
-      staging.free = std::max<int64_t>(1, plan_.staging_bytes / ChunkBytes());
-      const int host = hosts[ring_.worker_of(i)];
-      staging.disk = &disks_.try_emplace(host, options_.disk.at_once).first->second;
+      StagingOf(i).free = std::max<int64_t>(1, plan_.staging_bytes / ChunkBytes());
     }
   }
 
@@ -562,15 +575,27 @@ class Runner {
   // In the order in which they were asked for.
   void MoveChunk(int worker, int64_t now) {
     Staging& staging = stagings_[worker];
-    if (staging.moving.stream >= 0 || staging.asked.empty()) return;
-    staging.moving = staging.asked.front();
+    if (staging.moving.has_value() || staging.asked.empty()) return;
+    const Move move = staging.asked.front();
+    staging.moving = move;
     staging.asked.pop_front();
-    staging.disk->Join(now, streams_[staging.moving.stream].chunk_ticks, worker);
+    int64_t ticks = 0;
+    if (move.op < 0) {
+      ticks = streams_[move.stream].chunk_ticks;
+    } else {
+      const int64_t bytes = plan_.stage(ring_.op(move.op).stage).parameter_bytes;
+      ticks = std::llround(options_.disk.per_byte * static_cast<double>(bytes));
+    }
+    staging.disk->Join(now, ticks, worker);
   }
 
   void EndChunk(int worker, int64_t now) {
     Staging& staging = stagings_[worker];
-    const auto [number, writes] = std::exchange(staging.moving, Move());
+    const auto [number, writes, op] = *std::exchange(staging.moving, std::nullopt);
+    if (op >= 0) {
+      End(op, now);
+      return MoveChunk(worker, now);
+    }
     Stream& stream = streams_[number];
     if (writes) {
       ++staging.free;
@@ -632,8 +657,9 @@ class Runner {
   std::vector<ChannelState> channels_;
   std::map<std::pair<WorkerId, WorkerId>, int64_t> links_;  // by sender and receiver
   std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events_;
-  Shared cores_;                 // operations
-  std::map<int, Shared> disks_;  // by host: workers
+  Shared cores_;                  // operations
+  const std::vector<int> hosts_;  // by worker
+  std::map<int, Shared> disks_;   // by host: workers
   std::vector<Stream> streams_;
   std::vector<Staging> stagings_;  // by worker
   int ended_ = 0;

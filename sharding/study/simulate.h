@@ -132,6 +132,7 @@ class ShortRun {
   // The same plan, but with so many iterations.
   absl::StatusOr<Simulation> SimulateLonger(int iterations, const SimulationOptions& options) const;
   const Plan& plan() const { return plan_; }
+  const LinkedRing& ring() const { return ring_; }
 
  private:
   ShortRun(Plan plan, LinkedRing ring) : plan_(std::move(plan)), ring_(std::move(ring)) {}

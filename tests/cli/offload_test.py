@@ -224,7 +224,7 @@ class Offload(TestCase):
             self.assertLessEqual(certificate["host"]["peak"], budget)
             tiers.append(certificate["disk"].get("tier", 0))
         half = self.streams(**through, **{"cyclic.memory_budget.host": (most + least) // 2})
-        said = "of optimizer states go to NVMe, through 2.0 MiB of memory of each worker"
+        said = "go to NVMe, optimizer states through 2.0 MiB of memory of each worker"
         self.assertIn(said, self.runs("plan", half).stdout)
         self.assertNotIn(said, self.runs("plan", half, "--hosts", 2).stdout)  # others would launch it
         self.assertEqual(tiers[0], 0)

@@ -523,6 +523,13 @@ std::vector<absl::Status> FillOurs(Config& config) {
   config.optimizer.max_norm = std::max(config.optimizer.max_norm, 0.0);
   Fill(keys, kOffload, Row("device", &config.offload.device),
        Row("nvme_path", &config.offload.nvme_path), Row("ratio", &config.offload.ratio));
+  if (config.zero_stage == 3) {
+    Fill(keys, "zero_optimization.offload_param", Row("device", &config.offload.parameter_device),
+         Row("max_in_cpu", &config.offload.max_in_cpu));
+  }
+  if (!config.offload.streams() && config.offload.streams_parameters()) {
+    Fill(keys, "", Row(kParameterPathKey, &config.offload.nvme_path));
+  }
   Fill(keys, "aio", Row("block_size", &config.offload.io.block_bytes),
        Row("queue_depth", &config.offload.io.depth),
        Row("intra_op_parallelism", &config.offload.io.threads));
@@ -531,7 +538,8 @@ std::vector<absl::Status> FillOurs(Config& config) {
   io.block_bytes = std::min<int64_t>(io.block_bytes, 1 << 30);
   io.threads = std::min(io.threads, 64);
   Fill(keys, "cyclic.offload", Row("staging", &config.offload.staging_bytes),
-       Row("stages", &config.offload.stages), Row("require_hidden", &config.offload.require_hidden),
+       Row("stages", &config.offload.stages), Row("slots", &config.offload.slots),
+       Row("require_hidden", &config.offload.require_hidden),
        Row("endurance", &config.offload.endurance), Row("bandwidth", &config.offload.bandwidth));
   FillMonitor(keys, "tensorboard", config.tensorboard);
   FillMonitor(keys, "csv_monitor", config.csv_monitor);
@@ -767,6 +775,10 @@ PlanRequest PlanRequestOf(const Config& config, const RunLength& length) {
           .streamed_share = config.offload.streams() && cyclic.exchange ? config.offload.ratio : 0,
           .streamed_stages = config.offload.stages,
           .staging_bytes = config.offload.staging_bytes,
+          .parameters_in_memory = config.offload.streams_parameters() && cyclic.exchange
+                                      ? std::optional(config.offload.max_in_cpu)
+                                      : std::nullopt,
+          .resident_slots = config.offload.slots,
           .optimizer = config.optimizer,
           .precision = config.precision,
           .question = length.question};

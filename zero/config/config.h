@@ -30,6 +30,7 @@ inline constexpr char kTrainBatchKey[] = "train_batch_size";
 inline constexpr char kMicroBatchKey[] = "train_micro_batch_size_per_gpu";
 inline constexpr char kLapsKey[] = "gradient_accumulation_steps";
 inline constexpr char kNvmePathKey[] = "zero_optimization.offload_optimizer.nvme_path";
+inline constexpr char kParameterPathKey[] = "zero_optimization.offload_param.nvme_path";
 
 struct BatchTriple {
   int64_t train_batch = 0;  // samples per update; 0: not given
@@ -150,10 +151,13 @@ struct CyclicConfig {
   InjectConfig inject;
 };
 
-// zero_optimization.offload_optimizer, aio and cyclic.offload.
+// zero_optimization.offload_optimizer and offload_param, aio and cyclic.offload.
 struct OffloadConfig {
   enum class Device { kNone, kCpu, kNvme } device = Device::kNone;
-  std::string nvme_path;
+  std::string nvme_path;  // of both
+  Device parameter_device = Device::kNone;
+  int64_t max_in_cpu = 1'000'000'000;
+  int slots = 2;
   double ratio = 1;           // share of the states' bytes
   int64_t staging_bytes = 0;  // 0: chosen
   std::vector<int> stages;    // empty: by ratio
@@ -162,6 +166,8 @@ struct OffloadConfig {
   IoEngineOptions io;
   std::optional<double> bandwidth;  // GB/s of each worker's disk, for measuring
   bool streams() const { return device == Device::kNvme; }
+  bool streams_parameters() const { return parameter_device == Device::kNvme; }
+  const char* path_key() const { return streams() ? kNvmePathKey : kParameterPathKey; }
 };
 
 // DeepSpeed's sections tensorboard and csv_monitor: files in output_path/job_name.

@@ -110,14 +110,24 @@ class Rules {
     ErrorIf(IsFalse(kNorm) && Stage() != 1 && Stage() != 2, kNorm,
             "false needs zero_optimization.stage 1 or 2");
     ErrorIf(IsBelow(kRatio, 1) && Stage() != 3, kRatio, "below 1 needs zero_optimization.stage 3");
-    constexpr char kParametersDevice[] = "zero_optimization.offload_param.device";
-    NoteIf(Stage() == 3 && keys_.Has(kParametersDevice) && keys_.String(kParametersDevice) == "cpu",
-           kParametersDevice, "\"cpu\" changes nothing: parameters are in host memory");
-    if (!keys_.Has(kDevice)) return;
-    const std::string& device = keys_.String(kDevice);
-    ErrorIf(device == "nvme" && !keys_.Has(kNvmePathKey), kNvmePathKey, "missing: where on NVMe");
-    NoteIf(device == "cpu", kDevice,
-           "\"cpu\" changes nothing: optimizer states are in host memory");
+    const bool states = CheckDevice(kDevice, kNvmePathKey,
+                                    "\"cpu\" changes nothing: optimizer states are in host memory");
+    const bool parameters =
+        Stage() == 3 && CheckDevice("zero_optimization.offload_param.device", kParameterPathKey,
+                                    "\"cpu\" changes nothing: parameters are in host memory");
+    if (!states || !parameters || !keys_.Has(kNvmePathKey) || !keys_.Has(kParameterPathKey)) return;
+    const std::string& path = keys_.String(kNvmePathKey);
+    ErrorIf(keys_.String(kParameterPathKey) != path, kParameterPathKey,
+            absl::StrCat("wanted \"", path, "\", as for optimizer states, found \"",
+                         keys_.String(kParameterPathKey), "\""));
+  }
+
+  // Whether it is on NVMe.
+  bool CheckDevice(const char* key, const char* path, const char* of_cpu) {
+    const std::string device = keys_.Has(key) ? keys_.String(key) : "none";
+    ErrorIf(device == "nvme" && !keys_.Has(path), path, "missing: where on NVMe");
+    NoteIf(device == "cpu", key, of_cpu);
+    return device == "nvme";
   }
 
   // Has it a section and a type? Without a type it does nothing.

@@ -19,7 +19,7 @@ absl::StatusOr<OpenedTier> OpenTier(const Config& config, const PlannedModel& pl
   const int64_t versions = LayOutVersions(planned.plan, self).bytes;
   if (bytes + versions == 0) return OpenedTier();
   absl::StatusOr<OpenedTier> tier = OpenTier(offload.nvme_path, bytes, versions, offload.io);
-  if (!tier.ok()) return config.Error(kNvmePathKey, tier.status().message());
+  if (!tier.ok()) return config.Error(offload.path_key(), tier.status().message());
   if (offload.bandwidth.has_value()) {
     tier->options.io = MakeThrottled(std::move(tier->options.io), 1e9 * *offload.bandwidth);
   }
@@ -34,11 +34,13 @@ absl::StatusOr<DiskTicks> ProbeTier(const Config& config, const PlannedModel& pl
   const OffloadConfig& offload = config.offload;
   DiskProbe probe;
   int64_t bytes = 0;
-  for (const StagePlan& stage : planned.plan.stages) bytes += stage.streamed_bytes;
+  for (const StagePlan& stage : planned.plan.stages) {
+    bytes += stage.streamed_bytes + (stage.streams_parameters ? stage.parameter_bytes : 0);
+  }
   const int64_t blocks = std::max<int64_t>(2, bytes / probe.block_bytes);
   probe.file_bytes = std::min(probe.file_bytes, blocks * probe.block_bytes);
   absl::StatusOr<TierFile> file = TierFile::Create(offload.nvme_path, probe.file_bytes);
-  if (!file.ok()) return config.Error(kNvmePathKey, file.status().message());
+  if (!file.ok()) return config.Error(offload.path_key(), file.status().message());
   // As much at once as all workers have.
   IoEngineOptions options = offload.io;
   options.depth = std::min(options.depth * workers, 4096);
@@ -49,7 +51,7 @@ absl::StatusOr<DiskTicks> ProbeTier(const Config& config, const PlannedModel& pl
   if (one > 0) io.engine = MakeThrottled(std::move(io.engine), one * workers);
   const absl::StatusOr<double> rate = ProbeDisk(std::move(io.engine), file->descriptor(), probe);
   if (!rate.ok())
-    return config.Error(kNvmePathKey, offload.nvme_path, ": ", rate.status().message());
+    return config.Error(offload.path_key(), offload.nvme_path, ": ", rate.status().message());
   const double alone = one > 0 ? std::min(one, *rate) : *rate;
   return DiskTicks{.per_byte = 1e9 / alone, .at_once = *rate / alone};
 }
