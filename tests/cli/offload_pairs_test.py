@@ -10,7 +10,7 @@ import os
 import unittest
 
 import pairs
-from offload_test import SECTION, forbid_rings
+from offload_test import PARAMETERS, SECTION, forbid_rings
 from ringzero import TestCase
 
 ITERATIONS, SAVED = 5, 3  # a resumed run goes on from SAVED
@@ -31,6 +31,7 @@ CHOICES = {
                   "momentum": optimizer("SGD", momentum=0.9), "Lion": optimizer("Lion"),
                   "Adagrad": optimizer("Adagrad")},
     "share": {"all": {f"{SECTION}.ratio": 1}, "half": {f"{SECTION}.ratio": 0.5}},
+    "parameters": {"memory": {}, "files": {f"{PARAMETERS}.device": "nvme", f"{PARAMETERS}.max_in_cpu": 0}},
     "engine": {"io_uring": {}, "threads": {}},
     "disk": {"as it is": {}, "slowed": {"cyclic.offload.bandwidth": 0.02}},
     "clipping": {"off": {"gradient_clipping": 0}, "on": {"gradient_clipping": 0.1}},
@@ -41,6 +42,8 @@ CHOICES = {
 MODEL = {"model": {"type": "mlp", "hidden": [256] * 5}, "cyclic.stages": 6,
          "zero_optimization.stage": 3, "iterations": ITERATIONS, "evaluation.every": 0}
 STATE = 4 * 256 * 256
+# Values of the six stages, with biases.
+STAGES = [785 * 256] + 4 * [257 * 256] + [257 * 10]
 STATES = {"AdamW": 2, "Adam": 2, "momentum": 1, "Lion": 1, "Adagrad": 1}
 
 
@@ -65,16 +68,21 @@ class Pairs(TestCase):
 
     def row(self, choice, run):
         settings = {**MODEL, **pairs.settings_of(CHOICES, choice)}
-        inside = self.config("inside.json", **settings, **{f"{SECTION}.device": "none"})
+        inside = self.config("inside.json", **settings, **{f"{SECTION}.device": "none", f"{PARAMETERS}.device": "none"})
         resumed = choice["resumed"] == "yes"
         saves = {"cyclic.checkpoint.folder": run, "cyclic.checkpoint.every": SAVED}
         outside = self.config("outside.json", **settings, **(saves if resumed else {}),
-                              **{f"{SECTION}.device": "nvme", f"{SECTION}.nvme_path": self.tier})
+                              **{f"{SECTION}.device": "nvme", f"{SECTION}.nvme_path": self.tier,
+                                 f"{PARAMETERS}.nvme_path": self.tier})
         wanted, none = self.trained(inside)
         self.assertEqual(none, 0)
         stages = {"all": 2, "half": 1}[choice["share"]]  # of each worker; they begin at multiples of 1 MiB, behind a head
         masters = 1 if choice["wire"] != "fp32" else 0
         there = 2 * (4096 + (stages - 1) * 2**20 + (STATES[choice["optimizer"]] + masters) * STATE)
+        if choice["parameters"] == "files":
+            size = 4 if choice["wire"] == "fp32" else 2
+            images = [(size * values + 63) // 64 * 64 // 4096 + 1 for values in STAGES]  # whole pages with a trailer
+            there += 4096 * sum(images) * (1 if choice["rule"] == "dp" else 2)
         self.assertEqual(self.trained(outside, engine=choice["engine"]), (wanted, there))
         if resumed:
             go_on = ("--resume", f"{run}/iteration-{SAVED:06}",

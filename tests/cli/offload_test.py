@@ -19,6 +19,7 @@ from ringzero import TestCase, children, inject, processes
 WIDE = {"model": {"type": "mlp", "hidden": [400, 400]}, "iterations": 5, "zero_optimization.stage": 3,
         "optimizer": {"type": "AdamW", "params": {"lr": 0.01}}}
 SECTION = "zero_optimization.offload_optimizer"
+PARAMETERS = "zero_optimization.offload_param"
 
 # Loaded before the program: a worker's read at an offset of a file in a folder leaves a mark, and
 # never ends.
@@ -99,6 +100,67 @@ class Offload(TestCase):
                             {"cyclic.offload.staging": "3MiB", "aio": {"block_size": 65536, "queue_depth": 2}}):
                 self.assertEqual(self.bits(self.streams(**run, **changes)), wanted, (run, changes))
         self.assertEqual(os.listdir(self.tier), [])
+
+    def files(self, **changes):
+        """Parameters in files, and states in memory."""
+        return self.config("files.json", **{**WIDE, f"{PARAMETERS}.device": "nvme", f"{PARAMETERS}.nvme_path": self.tier,
+                                            f"{PARAMETERS}.max_in_cpu": 0, "cyclic.stages": 4, **changes})
+
+    def test_parameters_in_files_give_the_same_bits(self):
+        for rule, bf16 in (("dp", False), ("cdp_v1", False), ("cdp_v2", True)):
+            run = {"cyclic.rule": rule, "bf16.enabled": bf16}
+            wanted = self.bits(self.config(**WIDE, **run))
+            states = {f"{SECTION}.device": "nvme", f"{SECTION}.nvme_path": self.tier}
+            for changes in ({}, {"cyclic.transport": "local", "cyclic.workers": 1}, {"cyclic.offload.slots": 3, **states}):
+                wants = wanted if "cyclic.workers" not in changes else self.bits(self.config(**WIDE, **run, **changes))
+                summary = self.train(self.files(**run, **changes))
+                self.assertEqual(summary["parameters_sha256"], wants, (run, changes))
+                self.assertGreater(summary["memory"]["certificate"]["disk"]["tier"], 0)
+        self.assertEqual(os.listdir(self.tier), [])
+
+    def test_parameters_in_files_are_saved_and_resumed(self):
+        saves = {"cyclic.checkpoint.folder": "run", "cyclic.checkpoint.every": 3, "cyclic.stages": 4}
+        inside = self.config("inside.json", **WIDE, **saves)
+        wanted = self.bits(inside)
+        outside = self.files(**{**saves, "cyclic.checkpoint.folder": "other"})
+        self.assertEqual(self.bits(outside), wanted)
+        self.assertEqual(self.tensors("other/iteration-000003"), self.tensors("run/iteration-000003"))
+        for config, begun in ((outside, "run"), (inside, "other")):
+            go_on = ("--resume", f"{begun}/iteration-000003", "--set", f"cyclic.checkpoint.folder=again-{begun}")
+            self.assertEqual(self.bits(config, *go_on), wanted)
+
+    def test_the_plan_counts_parameters_in_files(self):
+        run = {"cyclic.rule": "cdp_v1", "model.hidden": [400] * 8, "cyclic.stages": 8, "cyclic.retain": 0}
+        inside, outside = (self.runs("plan", config).stdout
+                           for config in (self.config("inside.json", **{**WIDE, **run}), self.files(**run)))
+        largest, middle, last = (4096 * ((values + 63) // 64 * 64 // 4096 + 1)
+                                 for values in (4 * (784 + 1) * 400, 4 * 401 * 400, 4 * (401 * 400 + 401 * 10)))
+        in_files = 2 * (largest + 6 * middle + last)  # two versions
+
+        def of(text, *names):
+            return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith(names))
+
+        self.assertEqual(of(outside, "tier "), in_files)
+        slots = [of(outside, "masters ", "versions "), of(inside, "masters ", "versions ")]
+        self.assertEqual(slots[0], 2 * 2 * largest + largest + middle + 64 * 2)  # two to read, one to make; and a file's name
+        self.assertGreater(slots[1], slots[0])
+        self.assertIn("parameters on NVMe", outside)
+        self.assertRegex(outside, "disk        needs ")
+
+    def test_parameters_that_cannot_go_are_named(self):
+        wide = {f"{SECTION}.device": "nvme", f"{SECTION}.nvme_path": self.path("elsewhere")}
+        nvme = "zero_optimization.offload_param.device: nvme "
+        for changes, said in (({f"{PARAMETERS}.nvme_path": None}, f"{PARAMETERS}.nvme_path: missing: where on NVMe"),
+                              ({f"{PARAMETERS}.nvme_path": self.path("nowhere")}, f"{PARAMETERS}.nvme_path: "),
+                              (wide, f"{PARAMETERS}.nvme_path: wanted \"{self.path('elsewhere')}\""),
+                              ({"cyclic.rule": "cdp_v1", "cyclic.predict": True}, f"{nvme}goes without cyclic.predict"),
+                              ({"cyclic.checksums": True}, f"{nvme}wants workers of one host that lend memory"),
+                              ({"cyclic.offload.slots": 1}, "cyclic.offload.slots: ")):
+            self.fails(self.run_program("train", self.files(**changes)), 2, said)
+        for changes, said in (({f"{PARAMETERS}.max_in_cpu": 10**9}, "no parameters go to NVMe: "),
+                              ({"cyclic.stages": 2}, "parameters on NVMe save no memory: ")):
+            done = self.runs("train", self.files(**changes))
+            self.assertIn(said, done.stdout + done.stderr)
 
     def tensors(self, folder):
         """By name: the values of a checkpoint's tensors."""
@@ -320,10 +382,11 @@ class Offload(TestCase):
                                 rf"record 1 at offset {record}: ")
 
     def test_a_worker_that_is_killed_leaves_nothing(self):
-        done = self.run_program("train", self.streams(), *inject("kill", at="lap", worker=1, number=3))
-        self.assertNotEqual(done.returncode, 0)
-        self.assertIn("worker 1", done.stderr)
-        self.assertEqual(os.listdir(self.tier), [])
+        for config in (self.streams(), self.files()):
+            done = self.run_program("train", config, *inject("kill", at="lap", worker=1, number=3))
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn("worker 1", done.stderr)
+            self.assertEqual(os.listdir(self.tier), [])
 
 
 if __name__ == "__main__":

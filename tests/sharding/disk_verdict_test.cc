@@ -57,6 +57,32 @@ TEST(DiskVerdict, ASlowDiskDecidesHowLongAStepTakes) {
   }
 }
 
+// Each worker reads all stages for its forward, and all but two again for its backward; an update
+// reads one and writes one.
+TEST(DiskVerdict, ParametersInFilesAreReadByEachWorker) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+    for (const int workers : {1, 2}) {
+      Plan plan = Streaming(rule, workers, /*laps=*/1, /*stages_each=*/4);
+      plan.resident_slots = 2;
+      for (StagePlan& stage : plan.stages) {
+        stage.streamed_bytes = 0;
+        stage.parameter_bytes = 64 * kMiB;
+        stage.streams_parameters = true;
+      }
+      RZ_ASSIGN(const auto verdict, JudgeDisk(plan, With(50e6, workers)));
+      const int stages = plan.stage_count();
+      const double bytes = 64.0 * kMiB * (workers * (2 * stages - 2) + 2 * stages);
+      EXPECT_NEAR(verdict.needs, bytes / verdict.step_in_memory, 1) << ToString(rule) << workers;
+      EXPECT_EQ(verdict.written_bytes, 64 * kMiB * stages);
+      EXPECT_GE(verdict.step, 0.999 * bytes / 50e6) << ToString(rule) << workers;
+      EXPECT_LE(verdict.step, 1.05 * bytes / 50e6) << ToString(rule) << workers;
+      EXPECT_THAT(verdict.ways_out, Contains("zero_optimization.offload_param.device none"));
+      RZ_ASSIGN(const auto fast, JudgeDisk(plan, With(1e12, workers)));
+      EXPECT_TRUE(fast.hidden()) << ToString(rule) << workers;
+    }
+  }
+}
+
 // Where each has a disk of its own, more workers are not slower.
 TEST(DiskVerdict, WorkersShareTheDiskOfTheirHost) {
   const Plan plan = Streaming(Rule::kCdpV1, 4);
