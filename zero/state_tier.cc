@@ -12,27 +12,24 @@ namespace ringzero {
 absl::StatusOr<OpenedTier> OpenTier(const std::string& folder, int64_t bytes, int64_t version_bytes,
                                     const IoEngineOptions& io) {
   OpenedTier tier;
-  std::shared_ptr<const TierFile> file, versions;
-  for (const auto& [wanted, made] :
-       {std::pair(version_bytes, &versions), std::pair(bytes, &file)}) {
-    if (wanted == 0) continue;
-    RZ_ASSIGN_OR_RETURN(TierFile created, TierFile::Create(folder, wanted));
-    *made = std::make_shared<const TierFile>(std::move(created));
-  }
-  if (file == nullptr && versions == nullptr) return tier;
-  RZ_ASSIGN_OR_RETURN(ChosenIoEngine chosen, MakeIoEngine(io));
-  const TierFile& one = file != nullptr ? *file : *versions;
+  tier.options.folder = folder;
+  tier.options.file_name = absl::StrCat("files in ", folder);
   const auto note = [&](bool so, const auto&... words) {
     if (so) tier.notes.push_back(absl::StrCat(folder, words...));
   };
+  RZ_ASSIGN_OR_RETURN(ChosenIoEngine chosen, MakeIoEngine(io));
+  tier.options.io = std::move(chosen.engine);
   note(chosen.why != "io_uring", ": ", chosen.why);
-  note(one.is_memory(), " is memory (tmpfs): nothing is saved by states that lie there");
-  note(!one.is_direct(), ": no direct I/O there, so states fill the page cache, too");
-  tier.options = {.file = file,
-                  .versions = versions,
-                  .folder = folder,
-                  .file_name = absl::StrCat("states in ", folder),
-                  .io = std::move(chosen.engine)};
+  for (const auto& [wanted, file] :
+       {std::pair(version_bytes, &tier.options.versions), std::pair(bytes, &tier.options.file)}) {
+    if (wanted == 0) continue;
+    RZ_ASSIGN_OR_RETURN(TierFile made, TierFile::Create(folder, wanted));
+    *file = std::make_shared<const TierFile>(std::move(made));
+  }
+  const auto one = tier.options.file != nullptr ? tier.options.file : tier.options.versions;
+  if (one == nullptr) return tier;
+  note(one->is_memory(), " is memory (tmpfs): nothing is saved by what lies there");
+  note(!one->is_direct(), ": no direct I/O there, so what lies there fills the page cache, too");
   return tier;
 }
 

@@ -39,10 +39,10 @@ struct TierOptions {
 };
 
 struct OpenedTier {
-  TierOptions options;             // without a file: nothing streams at this worker
+  TierOptions options;             // without an engine: nothing streams at this worker
   std::vector<std::string> notes;  // for the user: what the folder or the system does not give
 };
-// A file of so many bytes in `folder`, and one for versions; neither where it has none. Errors of
+// A file of so many bytes in `folder`, and one for versions; none of no bytes. Errors of
 // TierFile::Create and MakeIoEngine.
 absl::StatusOr<OpenedTier> OpenTier(const std::string& folder, int64_t bytes, int64_t version_bytes,
                                     const IoEngineOptions& io);

@@ -108,7 +108,7 @@ class Offload(TestCase):
 
     def test_parameters_in_files_give_the_same_bits(self):
         for rule, bf16 in (("dp", False), ("cdp_v1", False), ("cdp_v2", True)):
-            run = {"cyclic.rule": rule, "bf16.enabled": bf16}
+            run = {"cyclic.rule": rule, "bf16.enabled": bf16, "cyclic.stages": 4}
             wanted = self.bits(self.config(**WIDE, **run))
             states = {f"{SECTION}.device": "nvme", f"{SECTION}.nvme_path": self.tier}
             for changes in ({}, {"cyclic.transport": "local", "cyclic.workers": 1}, {"cyclic.offload.slots": 3, **states}):
@@ -373,12 +373,12 @@ class Offload(TestCase):
         done = self.run_program("train", config, env=self.with_stuck_read(record),
                                 preexec_fn=lambda: forbid_rings(errno.EPERM))
         took = time.time() - os.stat(self.path("mark")).st_mtime
-        self.fails(done, 4, f"states in {self.tier}: ", f"at offset {record}: ", "not done after ")
+        self.fails(done, 4, f"files in {self.tier}: ", f"at offset {record}: ", "not done after ")
         self.assertLess(took, timeout)
         self.assertEqual(processes(), [])
         self.assertEqual(os.listdir(self.tier), [])
         error = done.stderr[done.stderr.index("ringzero: error: "):]
-        self.assertRegex(error, rf"states in {self.tier}: stage \d+ \(linear1\S*\), "
+        self.assertRegex(error, rf"files in {self.tier}: stage \d+ \(linear1\S*\), "
                                 rf"record 1 at offset {record}: ")
 
     def test_a_worker_that_is_killed_leaves_nothing(self):

@@ -17,7 +17,7 @@ absl::StatusOr<OpenedTier> OpenTier(const Config& config, const PlannedModel& pl
   const OffloadConfig& offload = config.offload;
   const int64_t bytes = LayOutTier(planned.plan, self, planned.layouts, config.optimizer).bytes;
   const int64_t versions = LayOutVersions(planned.plan, self).bytes;
-  if (bytes + versions == 0) return OpenedTier();
+  if (bytes == 0 && !planned.plan.any_streams_parameters()) return OpenedTier();
   absl::StatusOr<OpenedTier> tier = OpenTier(offload.nvme_path, bytes, versions, offload.io);
   if (!tier.ok()) return config.Error(offload.path_key(), tier.status().message());
   if (offload.bandwidth.has_value()) {

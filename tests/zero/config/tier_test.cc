@@ -37,7 +37,7 @@ TEST(OpenTier, HasRoomForAllThatStreams) {
   ASSERT_NE(tier.options.file, nullptr);
   EXPECT_EQ(tier.options.file->bytes(), 4096 + 2 * 69 * 4096);
   EXPECT_EQ(tier.options.folder, testing::TempDir());
-  EXPECT_EQ(tier.options.file_name, absl::StrCat("states in ", testing::TempDir()));
+  EXPECT_EQ(tier.options.file_name, absl::StrCat("files in ", testing::TempDir()));
 }
 
 TEST(OpenTier, MakesNoFileWhereNothingStreams) {
