@@ -139,8 +139,8 @@ struct Plan {
   CollectionPlan collection;
   CheckpointPlan checkpoint;
   int64_t staging_bytes = 0;  // where stages stream: what their states come through, at each worker
-  // Where parameters stream: so many versions are in memory at each worker to be read, and one more
-  // to be made.
+  // Where parameters stream: so many versions are in memory at each worker to be read; and one more
+  // to be made, and a prediction.
   int resident_slots = 0;
   // Worker 0 may ask while the run goes on that it ends early, that a version is evaluated, or that
   // one is collected (program/requests.h).
@@ -186,8 +186,7 @@ struct Plan {
     const bool tied = last_use(j) != j;
     const bool held = j.value >= stage_count() - retain && j.value + 1 < stage_count();
     const bool beside = workers == 1 || (hosts.size() == 1 && lends());
-    return exchange && zero_stage == 3 && !predict && beside && !tied && !held &&
-           stage(j).sum_bytes > 0;
+    return exchange && zero_stage == 3 && beside && !tied && !held && stage(j).sum_bytes > 0;
   }
   // Workers of one host lend copies and sums, and do not copy them (loans.h). A sum that all
   // workers update from is not lent.

@@ -201,7 +201,6 @@ absl::Status ChooseFiles(const PlanRequest& request, PlannedModel& planned) {
   if (!request.parameters_in_memory.has_value()) return absl::OkStatus();
   Plan& plan = planned.plan;
   constexpr char kKey[] = "zero_optimization.offload_param.device: nvme ";
-  if (plan.predict) return InvalidArgument(kKey, "goes without cyclic.predict");
   if (plan.workers > 1 && !(plan.hosts.size() == 1 && plan.lends())) {
     return InvalidArgument(kKey,
                            "wants workers of one host that lend memory (cyclic.transport "

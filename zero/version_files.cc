@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "sharding/memory/block_table.h"
 #include "sharding/program/operands.h"
+#include "sharding/rules/schedule.h"
 
 namespace ringzero {
 namespace {
@@ -43,8 +44,9 @@ VersionLayout LayOutVersions(const Plan& plan, WorkerId home) {
   for (int j = 0; j < plan.stage_count(); ++j) {
     const StageId stage(j);
     if (!plan.stages[j].streams_parameters || plan.owner(stage) != home) continue;
-    for (int v = 0; v < 2; ++v) {
-      const MemoryBlock version = VersionBlock(plan, stage, Version(v));
+    for (const Version label : {Version(0), Version(1), Prediction(0), Prediction(1)}) {
+      if (IsPrediction(label) && !IsPredicted(plan, stage)) continue;
+      const MemoryBlock version = VersionBlock(plan, stage, label);
       if (!layout.begins.try_emplace(version, layout.bytes).second) continue;  // made in place
       layout.bytes += ImageBytes(plan.stages[j].parameter_bytes);
     }

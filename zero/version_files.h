@@ -43,9 +43,6 @@ class VersionFiles {
   VersionFiles(const Plan& plan, WorkerId self, BlockMemory& blocks)
       : plan_(plan), self_(self), blocks_(blocks) {}
 
-  static bool LiesInFile(const Plan& plan, const MemoryBlock& block) {
-    return block.kind == BlockKind::kVersion && plan.stage(block.stage).streams_parameters;
-  }
   // This worker's own versions are the mapped file from here on: for what writes them before the
   // first update, and for saves. InvalidArgument: there are some, and `file` is null.
   absl::Status Begin(std::shared_ptr<const TierFile> file);

@@ -156,7 +156,10 @@ absl::StatusOr<std::unique_ptr<RingModel>> MakeAlone(const PlannedRun& run,
                         .exchange = false,
                         .iterations = kPasses + 1,
                         .stages = plan.stages};
-  for (StagePlan& stage : model.planned.plan.stages) stage.owner = WorkerId(0);
+  for (StagePlan& stage : model.planned.plan.stages) {
+    stage.owner = WorkerId(0);
+    stage.streams_parameters = false;
+  }
   model.engine.parameter_memory = MakeZeros;
   model.on_stage_done = [&recorder, &waiting](const StageDone& done) {
     recorder.EndStage(done.gradients);

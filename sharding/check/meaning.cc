@@ -300,7 +300,7 @@ class SymbolicRun {
       case OpKind::kLoad: return Load();
       case OpKind::kUnload:
         RZ_RETURN_IF_ERROR(ExpectInFile(Role::kTarget));
-        return Move(Role::kSource, Role::kTarget, Theta(j_, t_ + 1));
+        return Move(Role::kSource, Role::kTarget, Labelled(j_, op_->version));
     }
     return absl::OkStatus();
   }
@@ -460,7 +460,10 @@ class SymbolicRun {
 
   absl::Status Update() {
     if (op_->version.value != t_ + 1) return Wrong("makes another version");
-    if (Files(j_) != IsResident(Find(Role::kMade)->block)) return Wrong("makes it elsewhere");
+    for (const NumberedUse& use : op_->uses) {
+      const bool makes = use.role == Role::kMade || use.role == Role::kPrediction;
+      if (makes && Files(j_) != IsResident(use.block)) return Wrong("makes it elsewhere");
+    }
     RZ_RETURN_IF_ERROR(ExpectRead(Role::kSum, CompleteSum(j_, t_)));
     RZ_RETURN_IF_ERROR(ExpectRead(Role::kState, {Of::kState, j_, t_}));
     RZ_RETURN_IF_ERROR(
@@ -504,9 +507,9 @@ class SymbolicRun {
     const bool updates = op_->copy == Copy::kNone;
     if (!Files(j_)) return Wrong("moves parameters that lie in memory");
     if (IsResident(block)) return Wrong("is not of a file");
-    const int made = op_->kind == OpKind::kUnload ? t_ + 1 : t_;
-    return updates && op_->version.value != made ? Wrong("moves another version")
-                                                 : absl::OkStatus();
+    const bool made = op_->version == Version(t_ + 1) || op_->version == Prediction(t_ + 2);
+    const bool right = op_->kind == OpKind::kUnload ? made : op_->version == Version(t_);
+    return updates && !right ? Wrong("moves another version") : absl::OkStatus();
   }
 
   absl::Status Load() {

@@ -71,10 +71,12 @@ class TableWriter {
 
  private:
   void Add(const MemoryBlock& block, int64_t bytes, Access access, int64_t MemoryBytes::*category) {
-    const bool filed =
-        block.kind == BlockKind::kVersion && plan_.stage(block.stage).streams_parameters;
-    if (filed) made_ = std::max(made_, ImageBytes(bytes));
-    if (bytes > 0 && !filed) blocks_.push_back({block, bytes, access, category});
+    if (LiesInFile(plan_, block)) {
+      int64_t& most = made_[block.kind];
+      most = std::max(most, ImageBytes(bytes));
+    } else if (bytes > 0) {
+      blocks_.push_back({block, bytes, access, category});
+    }
   }
   bool Trains(StageId j) const { return plan_.exchange && plan_.stage(j).sum_bytes > 0; }
   // Where all workers have all masters, none of them travels.
@@ -128,8 +130,10 @@ class TableWriter {
       Add({.kind = BlockKind::kResident, .index = slot}, read, Access::kPrivate,
           &MemoryBytes::versions);
     }
-    Add(MadeSlot(plan_), made_, Access::kPrivate, &MemoryBytes::versions);
-    const bool tells = made_ > 0 && plan_.lends();
+    for (const auto& [kind, bytes] : made_) {
+      Add(MadeSlot(plan_, kind), bytes, Access::kPrivate, &MemoryBytes::versions);
+    }
+    const bool tells = !made_.empty() && plan_.lends();
     Add({.kind = BlockKind::kVersionFile}, tells ? kFileNameBytes : 0, Access::kLentToRead,
         &MemoryBytes::versions);
   }
@@ -176,7 +180,8 @@ class TableWriter {
   const std::span<const int64_t> moment_bytes_;
   bool streams_ = false;       // whether a stage does that it owns
   int64_t shown_masters_ = 0;  // of the largest such stage whose masters do
-  int64_t made_ = 0;           // of the largest whose versions lie in its file
+  std::map<BlockKind, int64_t>
+      made_;  // of the largest version, or prediction, that lies in its file
   std::vector<OwnBlock> blocks_;
 };
 

@@ -26,9 +26,15 @@ MemoryBlock VersionBlock(const Plan& plan, StageId j, Version v);
 // And where the masters of version v are: apart, or that version itself. Masters that stream come
 // there for a collection, those of all stages one after the other.
 MemoryBlock MastersBlock(const Plan& plan, StageId j, Version v);
-// The slot in which updates make versions that go to a file, behind those that are read.
-inline MemoryBlock MadeSlot(const Plan& plan) {
-  return {.kind = BlockKind::kResident, .index = plan.resident_slots};
+// Whether it is a version, or a prediction, that lies in a file.
+inline bool LiesInFile(const Plan& plan, const MemoryBlock& block) {
+  const bool version = block.kind == BlockKind::kVersion || block.kind == BlockKind::kPrediction;
+  return version && plan.stage(block.stage).streams_parameters;
+}
+// The slot in which updates make it: behind those that are read, a prediction behind a version.
+inline MemoryBlock MadeSlot(const Plan& plan, BlockKind kind) {
+  const int place = kind == BlockKind::kPrediction ? 1 : 0;
+  return {.kind = BlockKind::kResident, .index = plan.resident_slots + place};
 }
 
 // How many blocks there are of a received or begun kind, which differ in their index alone.

@@ -511,20 +511,21 @@ class Writer final : public ProgramWriter {
     const auto move = [&](OpKind kind, Uses uses) {
       if (streams) Emit({.kind = kind, .stage = j, .iteration = t}, std::move(uses));
     };
-    const auto version = [&](OpKind kind, Version v, const MemoryBlock& from,
-                             const MemoryBlock& to) {
-      if (!plan_.stage(j).streams_parameters) return;
+    const auto between_file = [&](OpKind kind, Version v) {
+      const MemoryBlock file = VersionBlock(plan_, j, v);
+      if (!LiesInFile(plan_, file)) return;
+      const MemoryBlock slot = MadeSlot(plan_, file.kind);
+      const bool loads = kind == OpKind::kLoad;
       Emit({.kind = kind, .stage = j, .iteration = t, .version = v},
-           {Reading(Role::kSource, from), Writing(Role::kTarget, to)});
+           {Reading(Role::kSource, loads ? file : slot),
+            Writing(Role::kTarget, loads ? slot : file)});
     };
     move(OpKind::kFetch, {Reading(Role::kTier, TierOf(j)), Writing(Role::kStaged, kStaging)});
-    if (plan_.stage(j).master_bytes == 0) {
-      version(OpKind::kLoad, Version(t.value), VersionBlock(plan_, j, Version(t.value)),
-              MadeSlot(plan_));
-    }
+    if (plan_.stage(j).master_bytes == 0) between_file(OpKind::kLoad, Version(t.value));
     Emit({.kind = OpKind::kUpdate, .stage = j, .iteration = t, .version = made}, UpdateUses(t, j));
     move(OpKind::kStore, {Reading(Role::kStaged, kStaging), Writing(Role::kTier, TierOf(j))});
-    version(OpKind::kUnload, made, MadeSlot(plan_), VersionBlock(plan_, j, made));
+    between_file(OpKind::kUnload, made);
+    if (MakesPrediction(plan_, j, t)) between_file(OpKind::kUnload, Prediction(t.value + 2));
     if (!collected || plan_.stage(j).state_bytes == 0) return;
     keep(Copy::kState, Reading(Role::kState, StateOf(j)));
   }
@@ -585,8 +586,7 @@ class Writer final : public ProgramWriter {
     if (plan_.stage(j).streams()) uses.push_back(Changing(Role::kStaged, kStaging));
     const bool apart = !plan_.stage(j).streams_masters;  // of the state
     const auto in_memory = [&](const MemoryBlock& block) {
-      const bool filed = block.kind == BlockKind::kVersion && plan_.stage(j).streams_parameters;
-      return filed ? MadeSlot(plan_) : block;
+      return LiesInFile(plan_, block) ? MadeSlot(plan_, block.kind) : block;
     };
     const MemoryBlock before = in_memory(MastersBlock(plan_, j, Version(t.value)));
     const MemoryBlock made = in_memory(VersionBlock(plan_, j, Version(t.value + 1)));
@@ -598,7 +598,8 @@ class Writer final : public ProgramWriter {
     make(Role::kMade, made);
     if (masters != made && apart) make(Role::kMasters, masters);
     if (MakesPrediction(plan_, j, t)) {
-      uses.push_back(Writing(Role::kPrediction, VersionBlock(plan_, j, Prediction(t.value + 2))));
+      const MemoryBlock prediction = VersionBlock(plan_, j, Prediction(t.value + 2));
+      uses.push_back(Writing(Role::kPrediction, in_memory(prediction)));
     }
     const int norm = plan_.norm_iteration(t.value);
     if (plan_.has_norm() && norm >= 0) uses.push_back(Reading(Role::kNorm, NormOf(norm)));

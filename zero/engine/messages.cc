@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "sharding/memory/block_table.h"
 #include "sharding/program/loans.h"
+#include "sharding/program/operands.h"
 #include "sharding/rules/schedule.h"
 #include "zero/message_key.h"
 
@@ -60,7 +61,7 @@ absl::StatusOr<bool> Messages::Receive(int64_t number) {
   // From now on the target is a name for what was lent; but of a sum that came home.
   if (op.loan && target.kind != BlockKind::kSum) {
     const LentBlock lent = lent_.HomeOf(transport.self(), op);
-    const bool filed = VersionFiles::LiesInFile(executor_.plan(), lent.block);
+    const bool filed = LiesInFile(executor_.plan(), lent.block);
     const MemoryBlock file{.kind = BlockKind::kVersionFile};
     RZ_ASSIGN_OR_RETURN(MappedMemory memory,
                         lent_.At(transport, filed ? LentBlock{lent.home, file} : lent));
