@@ -22,6 +22,7 @@
 #include "base/status.h"
 #include "sharding/check/verify.h"
 #include "sharding/program/kinds.h"
+#include "sharding/program/operands.h"
 #include "sharding/rules/partition.h"
 
 namespace ringzero {
@@ -122,7 +123,7 @@ Plan MakeTestPlan(const PlanShape& shape) {
                      .parameters_only = shape.parameters_only};
   plan.requests = shape.requests;
   if (shape.streams) plan.staging_bytes = 4096;
-  if (shape.parameters) plan.resident_slots = 2 + shape.seed % 2;
+  if (shape.parameters) plan.resident_slots = 3 - static_cast<int>(shape.seed % 2);
   const bool collects = plan.collection.any();
   for (int j = 0; j < shape.stages; ++j) {
     StagePlan stage;
@@ -239,7 +240,8 @@ std::function<int64_t(const RingOp& op, int number)> Jitter(int64_t most, uint64
     const bool delayed = computes && op.worker < std::ssize(delays);
     const int64_t delay = delayed ? delays[op.worker] : 0;
     const bool adds = cost == Cost::kAdd || cost == Cost::kUpdate;
-    if (!computes && !adds && op.kind != OpKind::kReceive) return 0;
+    const bool moves = op.kind == OpKind::kLoad || op.kind == OpKind::kUnload;
+    if (!computes && !adds && !moves && op.kind != OpKind::kReceive) return 0;
     // splitmix64
     uint64_t x = seed * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(number) + 1;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -354,6 +356,13 @@ std::vector<PlanShape> PairwiseShapes() {
     shape.seed = shapes.size() + 1;
     shapes.push_back(shape);
   }
+  for (size_t i = 0, pairs = shapes.size(); i < pairs; i += 3) {
+    PlanShape& shape = shapes.emplace_back(shapes[i]);
+    shape.zero_stage = 3;
+    shape.hosts = 1;
+    shape.predict = false;
+    shape.parameters = true;
+  }
   return shapes;
 }
 
@@ -372,6 +381,7 @@ class Oracle {
   Oracle(const Plan& plan, const LinkedRing& ring, const Timeline& times)
       : plan_(plan), ring_(ring), times_(times) {
     for (const auto& blocks : ring.blocks) blocks_.emplace_back(blocks.size());
+    for (int w = 0; w < plan.workers; ++w) BeginFiles(w);
     for (int i = 0; i < ring.count(); ++i) {
       const Op& op = ring.op(i);
       if (op.kind == OpKind::kUpdate) {
@@ -393,7 +403,8 @@ class Oracle {
       RZ_RETURN_IF_ERROR(CheckClipped(i));
       RZ_RETURN_IF_ERROR(CheckScale(i));
     }
-    return CheckContents();
+    RZ_RETURN_IF_ERROR(CheckContents());
+    return CheckFileTimes();
   }
 
  private:
@@ -626,8 +637,70 @@ class Oracle {
     }
   }
 
+  // θ_{-1} is θ_0.
+  static std::vector<int> VersionOf(StageId j, int label) { return {j.value, std::max(label, 0)}; }
+  // What the run begins with lies in files of worker w.
+  void BeginFiles(int w) {
+    for (size_t n = 0; n < blocks_[w].size(); ++n) {
+      const MemoryBlock& block = ring_.blocks[w][n];
+      if (!IsInFile(plan_, block) || plan_.owner(block.stage).value != w) continue;
+      for (const int label : {plan_.first_iteration - 1, plan_.first_iteration}) {
+        if (VersionBlock(plan_, block.stage, Version(label)) != block) continue;
+        blocks_[w][n].contents = VersionOf(block.stage, label);
+      }
+    }
+  }
+  // What is loaded, unloaded, computed with or updated is the version that the operation names.
+  absl::Status FollowFiles(int i) {
+    const RingOp& op = ring_.ops[i];
+    const auto is_slot = [&](const NumberedUse& use) {
+      return ring_.blocks[op.worker][use.block].kind == BlockKind::kResident;
+    };
+    const bool loads = op.kind == OpKind::kLoad, shows = op.kind == OpKind::kCollect;
+    for (const NumberedUse& use : op.uses) {
+      const Place place = PlaceOf(i, use.block);
+      if (!is_slot(use) && !IsInFile(plan_, ring_.blocks[place.first][place.second])) continue;
+      const bool moves = !loads || use.how == How::kWrite;
+      file_uses_[place].push_back({i, use.how != How::kRead && moves});
+    }
+    if (op.stage == kNoStage || !plan_.stage(op.stage).streams_parameters) return absl::OkStatus();
+    const int label = shows ? op.iteration.value : op.version.value;
+    const std::vector<int> version = VersionOf(op.stage, label);
+    const auto holds = [&](Role role, bool slot, const std::vector<int>& wanted) {
+      const NumberedUse* const use = Find(i, role);
+      if (use == nullptr) return true;
+      return is_slot(*use) == slot && (use->how == How::kWrite || At(i, role) == wanted);
+    };
+    const bool masters = shows && plan_.stage(op.stage).master_bytes > 0;
+    const bool right = (masters || holds(Role::kParameters, true, version)) &&
+                       holds(Role::kMade, true, VersionOf(op.stage, label - 1)) &&
+                       holds(Role::kSource, !loads, version) &&
+                       holds(Role::kTarget, loads, version);
+    for (const Role role : {Role::kMade, Role::kTarget}) {
+      if (Find(i, role) != nullptr) Begin(i, role) = version;
+    }
+    return right ? absl::OkStatus() : Wrong(i, "uses another version, or one that is elsewhere");
+  }
+  // Nobody uses a slot that is being filled, or a file that is being written.
+  absl::Status CheckFileTimes() {
+    for (auto& [place, uses] : file_uses_) {
+      std::ranges::stable_sort(uses, {}, [&](const FileUse& use) {
+        return std::pair(times_.start[use.op], times_.end[use.op]);
+      });
+      int64_t used = 0, written = 0;  // until then
+      for (const FileUse& use : uses) {
+        if (times_.start[use.op] < (use.writes ? used : written))
+          return Wrong(use.op, "uses a file or a slot while another does");
+        used = std::max(used, times_.end[use.op]);
+        if (use.writes) written = std::max(written, times_.end[use.op]);
+      }
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status Follow(int i) {
     const RingOp& op = ring_.ops[i];
+    if (!IsMessage(op.kind)) RZ_RETURN_IF_ERROR(FollowFiles(i));
     const int t = op.iteration.value;
     const int in_iteration = op.lap.value * plan_.workers + op.worker;
     const int number = t * plan_.workers * plan_.laps + in_iteration;
@@ -702,6 +775,11 @@ class Oracle {
   };
   std::vector<std::vector<Block>> blocks_;                       // by worker and number
   std::map<int, std::pair<Place, std::vector<int>>> under_way_;  // by their sends
+  struct FileUse {
+    int op;
+    bool writes;
+  };
+  std::map<Place, std::vector<FileUse>> file_uses_;  // of files and slots
 };
 
 }  // namespace

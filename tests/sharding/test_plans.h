@@ -95,7 +95,8 @@ const std::vector<RuleShape>& AllRules();
 PlanShape WithRule(PlanShape shape, const RuleShape& rule);
 
 // A small set of shapes in which any two values of any two options occur together (`strict` goes with
-// statistics, and `masters` with pending).
+// statistics, and `masters` with pending). Behind them some of these again, changed so that versions
+// may lie in files.
 std::vector<PlanShape> PairwiseShapes();
 
 // Any plan that can be made, with small ones more often. Some exclude themselves (CheckPlan).
@@ -122,7 +123,8 @@ bool FullTier();
 // read, and its memory was not written while anybody computed with it, relayed it or held it; every
 // update took the gradients of all micro-batches of its window in order; statistics and metrics
 // likewise; what is collected is of its version, and no more than two versions of it are alive.
-// Predictions are read and overwritten like versions.
+// Predictions are read and overwritten like versions. Versions in files: what is computed with lies
+// in a slot that was filled from the file, and neither is written while it is used.
 absl::Status CheckRun(const Plan& plan, const LinkedRing& ring, const Timeline& times);
 
 }  // namespace ringzero
