@@ -2,10 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <random>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "sharding/check/verify.h"
 #include "sharding/study/simulate.h"
 #include "tests/sharding/given_programs.h"
@@ -57,8 +61,14 @@ std::vector<PlanShape> Shapes() {
       Shape("4x4 cdp_v2 iterations=3 evaluate=2 hosts=2"),
       Shape("4x3 dp laps=2 iterations=2 hosts=2"),
       Shape("5x5 cdp_v1 iterations=3 tied retain=1 clip_exact hosts=2"),
+      // Versions in files: the last kInFiles.
+      Shape("1x5 cdp_v1 iterations=3 parameters masters evaluate=2 save=2"),
+      Shape("2x4 dp laps=2 iterations=2 one_host parameters collect=2"),
+      Shape("3x4 cdp_v2 iterations=3 one_host parameters evaluate=2"),
   };
 }
+
+constexpr int kInFiles = 3;
 
 // All changes of one field of an operation.
 std::vector<Op> FieldMutations(const Plan& plan, const Op& op) {
@@ -120,6 +130,36 @@ class MutationTest : public testing::TestWithParam<int> {
     ++refused_;
   }
 
+  // Whether it is accepted.
+  bool ExpectRefusedOrSame(int worker, std::vector<Instruction> mutated, const std::string& what) {
+    std::vector<Program> programs = programs_;
+    programs[worker].ops = mutated;
+    const bool accepted = Verify(plan_, programs).ok();
+    if (accepted) ExpectRunsRight(programs, what);
+    if (!accepted) ExpectRefused(worker, std::move(mutated), what);
+    return accepted;
+  }
+  // A Load of what is there moves nothing: it may not be missed, nor its name.
+  void ExpectChangeRefused(int worker, size_t at, std::vector<Instruction> mutated,
+                           const std::string& what) {
+    const bool loads = programs_[worker].ops[at].kind == OpKind::kLoad;
+    if (!loads) return ExpectRefused(worker, std::move(mutated), what);
+    ExpectRefusedOrSame(worker, std::move(mutated), what);
+  }
+
+  // In other orders, and at several speeds.
+  void ExpectRunsRight(const std::vector<Program>& programs, const std::string& what) {
+    RZ_ASSIGN(auto ring, Joined(plan_, programs));
+    ASSERT_EQ(Link(plan_, ring), absl::OkStatus());
+    for (uint64_t seed = 1; seed <= 3; ++seed) {
+      EXPECT_EQ(CheckMeaning(plan_, programs, seed), absl::OkStatus()) << what;
+      const auto times =
+          RunTimeline(plan_, ring, {.update_ticks = 3, .more_ticks = Jitter(20, seed)});
+      ASSERT_TRUE(times.ok()) << what << times.status();
+      EXPECT_EQ(CheckRun(plan_, ring, *times), absl::OkStatus()) << what;
+    }
+  }
+
   Plan plan_;
   std::vector<Program> programs_;
   int refused_ = 0;
@@ -131,7 +171,7 @@ TEST_P(MutationTest, DeletedOrDuplicatedOperations) {
     for (size_t i = 0; i < ops.size(); ++i) {
       std::vector<Instruction> mutated = ops;
       mutated.erase(mutated.begin() + i);
-      ExpectRefused(w, mutated, "without " + ToString(ops[i]));
+      ExpectChangeRefused(w, i, mutated, "without " + ToString(ops[i]));
       mutated = ops;
       mutated.insert(mutated.begin() + i, ops[i]);
       ExpectRefused(w, mutated, "twice " + ToString(ops[i]));
@@ -152,7 +192,7 @@ TEST_P(MutationTest, ChangedFields) {
         EXPECT_EQ(parsed, mutant) << ToString(mutant);
         std::vector<Instruction> mutated = ops;
         static_cast<Op&>(mutated[i]) = mutant;
-        ExpectRefused(w, mutated, ToString(ops[i]) + " became " + ToString(mutant));
+        ExpectChangeRefused(w, i, mutated, ToString(ops[i]) + " became " + ToString(mutant));
       }
     }
   }
@@ -287,20 +327,142 @@ TEST_P(MutationTest, MovedOperationsAreRefusedOrRunRight) {
       continue;
     }
     ++accepted;
-    RZ_ASSIGN(auto ring, Joined(plan_, moved));
-    ASSERT_EQ(Link(plan_, ring), absl::OkStatus());
-    for (uint64_t seed = 1; seed <= 3; ++seed) {
-      const auto times =
-          RunTimeline(plan_, ring, {.update_ticks = 3, .more_ticks = Jitter(20, seed)});
-      ASSERT_TRUE(times.ok()) << ToString(op) << " from " << from << " to " << to << times.status();
-      EXPECT_EQ(CheckRun(plan_, ring, *times), absl::OkStatus())
-          << ToString(op) << " from " << from << " to " << to;
-    }
+    ExpectRunsRight(moved, absl::StrCat(ToString(op), " from ", from, " to ", to));
+    if (HasFatalFailure()) return;
   }
   EXPECT_GT(accepted, 0);
   EXPECT_GT(refused_, 0);
 }
 
+class FileMutationTest : public MutationTest {
+ protected:
+  using Ops = std::vector<Instruction>;
+  enum class Wanted { kNone, kRefused, kSame, kEither };
+
+  // `change` makes a mutant of the Load or Unload at this place.
+  void Try(const std::string& what, const std::function<Wanted(Ops& ops, size_t at)>& change) {
+    int tried = 0;
+    for (int w = 0; w < plan_.workers && !HasFatalFailure(); ++w) {
+      for (size_t i = 0; i < programs_[w].ops.size(); ++i) {
+        const Instruction op = programs_[w].ops[i];
+        if (op.kind != OpKind::kLoad && op.kind != OpKind::kUnload) continue;
+        Ops mutated = programs_[w].ops;
+        const Wanted wanted = change(mutated, i);
+        if (wanted == Wanted::kNone) continue;
+        ++tried;
+        const std::string words = absl::StrCat(what, ": ", WithOperands(op));
+        const bool accepted = ExpectRefusedOrSame(w, mutated, words);
+        EXPECT_TRUE(wanted == Wanted::kEither || accepted == (wanted == Wanted::kSame)) << words;
+        if (wanted == Wanted::kRefused) ExpectOracleRefuses(w, std::move(mutated), words);
+      }
+    }
+    EXPECT_GT(tried, 0) << what;
+  }
+
+  // The oracle sees it, too, if it runs at all.
+  void ExpectOracleRefuses(int worker, Ops mutated, const std::string& what) {
+    std::vector<Program> programs = programs_;
+    programs[worker].ops = std::move(mutated);
+    RZ_ASSIGN(auto ring, Joined(plan_, programs));
+    if (!Link(plan_, ring).ok()) return;
+    const auto times = RunTimeline(plan_, ring, {.more_ticks = Jitter(20, 1)});
+    if (!times.ok()) return;
+    EXPECT_NE(CheckRun(plan_, ring, *times), absl::OkStatus()) << what;
+    ++seen_;
+  }
+
+  // A Load of what is there moves nothing; and what an update starts from may be there, as its last
+  // one has left it in the slot that is theirs alone.
+  static Wanted IfItMoves(const Instruction& op) {
+    if (op.kind != OpKind::kLoad) return Wanted::kNone;
+    const bool moves = op.uses[1].how == How::kWrite && op.copy != Copy::kNone;
+    return moves ? Wanted::kRefused : Wanted::kEither;
+  }
+
+  int seen_ = 0;  // by the oracle
+};
+
+TEST_P(FileMutationTest, LoadsAndUnloads) {
+  Try("dropped", [](Ops& ops, size_t i) {
+    const Wanted wanted = IfItMoves(ops[i]);
+    ops.erase(ops.begin() + i);
+    return wanted;
+  });
+  Try("taken to be there", [](Ops& ops, size_t i) {
+    const Wanted wanted = IfItMoves(ops[i]);
+    const How how = std::exchange(ops[i].uses[1].how, How::kReadWrite);
+    return how == How::kWrite ? wanted : Wanted::kNone;
+  });
+  Try("loaded again", [](Ops& ops, size_t i) {
+    const How how = std::exchange(ops[i].uses[1].how, How::kWrite);
+    return how == How::kWrite ? Wanted::kNone : Wanted::kSame;
+  });
+  for (int step = 1; step <= plan_.resident_slots; ++step) {
+    const auto move = [&](Instruction& load) {
+      int& index = load.uses[1].block.index;
+      index = (index + step) % (plan_.resident_slots + 1);
+    };
+    Try("into another slot", [&](Ops& ops, size_t i) {
+      const Wanted wanted = IfItMoves(ops[i]);
+      move(ops[i]);
+      return wanted;
+    });
+    Try("with its reader in another slot", [&](Ops& ops, size_t i) {
+      if (ops[i].kind == OpKind::kUnload) return Wanted::kNone;
+      const MemoryBlock slot = ops[i].uses[1].block;
+      move(ops[i]);
+      for (Use& use : ops[i + 1].uses) {
+        if (use.block == slot) use.block = ops[i].uses[1].block;
+      }
+      return Wanted::kEither;
+    });
+  }
+  Try("before its update", [](Ops& ops, size_t i) {
+    size_t update = i;
+    while (update > 0 && ops[update].kind != OpKind::kUpdate) --update;
+    if (ops[i].kind == OpKind::kLoad) return Wanted::kNone;
+    std::rotate(ops.begin() + update, ops.begin() + i, ops.begin() + i + 1);
+    return Wanted::kRefused;
+  });
+  Try("behind the iteration's last add", [](Ops& ops, size_t i) {
+    const auto adds = [&](const Op& op) {
+      return op.kind == OpKind::kAdd && op.iteration == ops[i].iteration;
+    };
+    const auto last = std::find_if(ops.rbegin(), ops.rend() - i, adds).base();
+    const Wanted wanted = last > ops.begin() + i ? IfItMoves(ops[i]) : Wanted::kNone;
+    if (wanted != Wanted::kNone) std::rotate(ops.begin() + i, ops.begin() + i + 1, last);
+    return wanted;
+  });
+  Try("of the other buffer", [](Ops& ops, size_t i) {
+    MemoryBlock& file = ops[i].uses[ops[i].kind == OpKind::kLoad ? 0 : 1].block;
+    file.index = 1 - file.index;
+    // Two that were lent may be of one version, under two names.
+    return file.kind == BlockKind::kVersion ? Wanted::kRefused : Wanted::kEither;
+  });
+  EXPECT_GT(seen_, 0);
+}
+
+// The oracle goes by the clock, too: a slot is still used, or has nothing yet to unload.
+TEST_P(FileMutationTest, TheOracleSeesWhatBeginsTooEarly) {
+  RZ_ASSIGN(auto ring, Joined(plan_, programs_));
+  ASSERT_EQ(Link(plan_, ring), absl::OkStatus());
+  RZ_ASSIGN(const Timeline times, RunTimeline(plan_, ring, {.more_ticks = Jitter(20, 1)}));
+  std::set<std::pair<int, int>> used;  // by worker, slots
+  for (int i = 0; i < ring.count(); ++i) {
+    const RingOp& op = ring.ops[i];
+    const bool loads = op.kind == OpKind::kLoad && op.uses[1].how == How::kWrite;
+    const bool again = loads && !used.emplace(op.worker, op.uses[1].block).second;
+    if (!again && op.kind != OpKind::kUnload) continue;
+    Timeline early = times;
+    early.start[i] = 0;
+    EXPECT_NE(CheckRun(plan_, ring, early), absl::OkStatus()) << ring.Describe(i);
+  }
+  EXPECT_EQ(CheckRun(plan_, ring, times), absl::OkStatus());
+}
+
+INSTANTIATE_TEST_SUITE_P(Plans, FileMutationTest,
+                         testing::Range(static_cast<int>(Shapes().size()) - kInFiles,
+                                        static_cast<int>(Shapes().size())));
 INSTANTIATE_TEST_SUITE_P(Plans, MutationTest, testing::Range(0, static_cast<int>(Shapes().size())));
 
 }  // namespace
