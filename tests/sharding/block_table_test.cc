@@ -8,6 +8,7 @@
 #include <set>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/sharding/test_plans.h"
 #include "tests/support/status_matchers.h"
 
@@ -157,6 +158,36 @@ TEST(BlockTableTest, SaysWhoMayReachWhat) {
   plan.collection = {};
   EXPECT_THAT(DescribeBlocks(WorkerId(1), StateBlocks(plan, WorkerId(1), moments)),
               HasSubstr("MA.s0.0                                200  masters     private\n"));
+}
+
+// Stages 0, 1 and 3 of 4 lie in files. Worker 0 has the smaller ones, worker 1 the largest, and
+// worker 2 none.
+TEST(BlockTableTest, VersionsInFilesComeThroughSlots) {
+  for (const char* masters : {"", " masters"}) {
+    Plan plan = MakeTestPlan(Shape(absl::StrCat("3x4 cdp_v1 one_host parameters", masters)));
+    const int64_t bytes[] = {5000, 4096, 100, 20000};
+    const int owners[] = {0, 0, 2, 1};
+    for (int j = 0; j < 4; ++j) {
+      plan.stages[j].parameter_bytes = bytes[j];
+      plan.stages[j].owner = WorkerId(owners[j]);
+    }
+    for (int w = 0; w < 3; ++w) {
+      std::map<int, int64_t> slots;
+      std::set<int> versions;
+      RZ_ASSIGN(const std::vector<OwnBlock> blocks, BlockTable(plan, WorkerId(w), {}));
+      for (const OwnBlock& own : blocks) {
+        if (own.block.kind == BlockKind::kVersion) versions.insert(own.block.stage.value);
+        if (own.block.kind != BlockKind::kResident) continue;
+        slots[own.block.index] = own.bytes;
+        EXPECT_EQ(own.access, Access::kPrivate);
+        EXPECT_EQ(own.category, &MemoryBytes::versions);
+      }
+      std::map<int, int64_t> wanted = {{0, 20480}, {1, 20480}};
+      if (w < 2) wanted[2] = w == 0 ? 8192 : 20480;  // what updates make, with a trailer
+      EXPECT_EQ(slots, wanted) << w;
+      EXPECT_EQ(versions, w == 2 ? std::set<int>({2}) : std::set<int>()) << w;
+    }
+  }
 }
 
 TEST(BlockTableTest, ALoneWorkerKeepsItsSums) {

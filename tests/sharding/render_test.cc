@@ -104,6 +104,15 @@ TEST(ProgramTest, ReadsAsItShould) {
   ExpectGolden("programs_n2_cdp_v2.txt", text);
 }
 
+// Stages 0, 1 and 3 lie in files, and are read through two slots.
+TEST(ProgramTest, LoadsVersionsFromFiles) {
+  const Plan plan = MakeTestPlan(Shape("1x4 cdp_v1 parameters iterations=2"));
+  std::string text;
+  const std::vector<Program> programs = ProgramsOf(plan);
+  for (const Instruction& op : programs[0].ops) absl::StrAppend(&text, WithOperands(op), "\n");
+  ExpectGolden("program_n1_cdp_v1_parameters.txt", text);
+}
+
 absl::StatusOr<std::string> Described(Plan plan) {
   RZ_ASSIGN_OR_RETURN(const PlanProof proof, ProvePlan(plan));
   plan.window = proof.window();

@@ -2,11 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <random>
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "sharding/op.h"
@@ -44,7 +46,7 @@ TEST(OpTextTest, EveryOpParsesBack) {
   std::mt19937 random(11);
   const auto number = [&] { return static_cast<int>(random() % 9) - 4; };
   for (int round = 0; round < 20000; ++round) {
-    const Op op{.kind = static_cast<OpKind>(random() % 13),
+    const Op op{.kind = static_cast<OpKind>(random() % kOpKindCount),
                 .channel = static_cast<Channel>(random() % kChannelCount),
                 .copy = static_cast<Copy>(random() % 5),
                 .stage = StageId(number()),
@@ -126,6 +128,7 @@ TEST(ProgramTextTest, PartsConcatenate) {
 
 TEST(PlanTextTest, PlansParseBack) {
   uint64_t seed = 0;
+  int in_files = 0;
   for (const PlanShape& shape : PairwiseShapes()) {
     ++seed;
     Plan plan = MakeTestPlan(shape);
@@ -144,7 +147,12 @@ TEST(PlanTextTest, PlansParseBack) {
     EXPECT_EQ(parsed.collection.versions, plan.collection.versions);
     EXPECT_EQ(parsed.collection.worker, plan.collection.worker);
     EXPECT_EQ(parsed.stages.back().backward_cost, plan.stages.back().backward_cost);
+    EXPECT_EQ(parsed.resident_slots, plan.resident_slots);
+    in_files += plan.any_streams_parameters() ? 1 : 0;
+    EXPECT_TRUE(std::ranges::equal(parsed.stages, plan.stages, {}, &StagePlan::streams_parameters,
+                                   &StagePlan::streams_parameters));
   }
+  EXPECT_GT(in_files, 0);
 }
 
 TEST(PlanTextTest, ErrorsNameLineAndField) {
@@ -198,6 +206,32 @@ TEST(CheckPlanTest, NamesTheField) {
     const absl::Status status = CheckPlan(plan);
     EXPECT_THAT(status, Fails(absl::StatusCode::kInvalidArgument, each.words));
   }
+}
+
+// Stages 0, 1 and 3 of 4 do.
+TEST(CheckPlanTest, ParametersStreamWhereTheyMay) {
+  Plan good = MakeTestPlan(Shape("2x4 cdp_v1 one_host parameters"));
+  EXPECT_EQ(CheckPlan(good), absl::OkStatus());
+  EXPECT_EQ(CheckPlan(MakeTestPlan(Shape("1x4 cdp_v1 parameters"))), absl::OkStatus());
+  const std::vector<std::pair<std::string, std::function<void(Plan&)>>> cases = {
+      {"streams_parameters of stage 0 (stage0) must be 0", [](Plan& p) { p.predict = true; }},
+      {"streams_parameters of stage 0", [](Plan& p) { p.zero_stage = 2; }},
+      {"streams_parameters of stage 0", [](Plan& p) { p.exchange = false; }},
+      {"streams_parameters of stage 0", [](Plan& p) { p.hosts.assign(2, 1); }},
+      {"streams_parameters of stage 0", [](Plan& p) { p.hosts.clear(); }},
+      {"streams_parameters of stage 1", [](Plan& p) { p.stages[1].last_use = StageId(3); }},
+      {"streams_parameters of stage 1", [](Plan& p) { p.stages[1].sum_bytes = 0; }},
+      {"streams_parameters of stage 1", [](Plan& p) { p.retain = 3; }},
+      {"resident_slots must be at least 2, found 1", [](Plan& p) { p.resident_slots = 1; }}};
+  for (const auto& [words, change] : cases) {
+    Plan plan = good;
+    change(plan);
+    EXPECT_THAT(CheckPlan(plan), Fails(absl::StatusCode::kInvalidArgument, words));
+  }
+  good.retain = 2;  // stage 3's backward comes right behind its forward, stage 2's does not
+  EXPECT_EQ(CheckPlan(good), absl::OkStatus());
+  good.stages[2].streams_parameters = true;
+  EXPECT_THAT(CheckPlan(good), Says("streams_parameters of stage 2"));
 }
 
 }  // namespace
