@@ -27,7 +27,7 @@ struct Cell {
   Symbol symbol;
   BlockPlace lent;                // of what was lent: where it lies, and has its symbol
   Op came = {};                   // the receive that brought it
-  Op name{.kind = OpKind::kEnd};  // kReceive: not used yet
+  Op name{.kind = OpKind::kEnd};  // kReceive, kLoad: not used yet
   Iteration last_read = kNoIteration;
 };
 
@@ -332,7 +332,7 @@ class SymbolicRun {
   // What came for a use bears its name: its first, where there are several.
   absl::Status CheckUse(Cell& cell, Copy copy, const Symbol& symbol) const {
     const Op name = std::exchange(cell.name, Op{.kind = OpKind::kEnd});
-    if (name.kind != OpKind::kReceive) return absl::OkStatus();
+    if (name.kind == OpKind::kEnd) return absl::OkStatus();
     const bool shown = copy == Copy::kEvaluation || copy == Copy::kCollection;
     if (name.copy == copy && name.iteration == op_->iteration && name.lap == op_->lap &&
         (!shown || name.version.value == symbol.first)) {
@@ -469,6 +469,7 @@ class SymbolicRun {
     RZ_RETURN_IF_ERROR(
         ExpectReadIf(plan_.stages[j_].streams(), Role::kStaged, {Of::kState, j_, t_}));
     RZ_RETURN_IF_ERROR(ReadMasters());
+    RZ_RETURN_IF_ERROR(CheckUse(CellOf(Find(Role::kMade)->block), Copy::kNone, {}));
     const int norm = plan_.clipping == Clipping::kPrevious ? t_ - 1 : t_;
     RZ_RETURN_IF_ERROR(ExpectReadIf(has_norm() && norm >= 0, Role::kNorm, {Of::kNorm, -1, norm}));
     RZ_RETURN_IF_ERROR(
@@ -522,7 +523,9 @@ class SymbolicRun {
     const NumberedUse& to = *Find(Role::kTarget);
     if (!IsResident(to.block)) return Wrong("loads into what is no slot");
     if (to.how == How::kReadWrite) RZ_RETURN_IF_ERROR(Expect(Read(to.block), wanted));
-    Put(to, wanted);
+    Cell& slot = CellOf(to.block);
+    if (slot.name.kind == OpKind::kLoad) return Wrong("loads over what nobody used");
+    slot = {.symbol = wanted, .lent = {}, .name = *op_};
     return absl::OkStatus();
   }
 
@@ -695,6 +698,7 @@ class SymbolicRun {
     const BlockPlace own{worker_, Find(Role::kTarget)->block};
     Touch(op_->loan ? lent : own, !op_->loan);
     if (op_->loan && lent == own) return absl::OkStatus();  // it came home
+    if (op_->loan) Touch(own, true);                        // which is a name from here on
     Cell& cell = CellOf(own.block);
     if (cell.name.kind == OpKind::kReceive) {
       return Wrong(absl::StrCat("comes over \"", ToString(cell.name), "\", which nobody used"));
@@ -809,7 +813,7 @@ class SymbolicRun {
       for (int n = 0; n < std::ssize(memory_[w]); ++n) {
         const Cell& cell = memory_[w][n];
         const MemoryBlock& block = ring_.blocks[w][n];
-        if (cell.name.kind == OpKind::kReceive) {
+        if (cell.name.kind != OpKind::kEnd) {
           return FailedPrecondition("worker ", w, ": nobody uses \"", ToString(cell.name), "\"");
         }
         if (IsHeld(block) && IsFull(cell)) {

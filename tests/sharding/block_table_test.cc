@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "sharding/program/operands.h"
 #include "tests/sharding/test_plans.h"
 #include "tests/support/status_matchers.h"
 
@@ -51,7 +52,7 @@ TEST(BlockTableTest, HasWhatProgramsName) {
         if (borrows && op.uses[0].block.kind != BlockKind::kSum) borrowed.insert(op.uses[0].block);
         for (const Use& use : op.uses) {
           if (IsElsewhere(use.block) || borrowed.contains(use.block)) continue;
-          if (IsInFile(plan, use.block)) {
+          if (LiesInFile(plan, use.block)) {
             EXPECT_FALSE(table.contains(use.block)) << ToString(use.block);
             continue;
           }

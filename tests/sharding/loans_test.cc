@@ -11,6 +11,7 @@
 #include "sharding/check/verify.h"
 #include "sharding/check/wait_graph.h"
 #include "sharding/memory/block_table.h"
+#include "sharding/program/operands.h"
 #include "sharding/study/cost_profile.h"
 #include "sharding/study/simulate.h"
 #include "tests/sharding/given_programs.h"
@@ -71,7 +72,7 @@ TEST(LoansTest, WhatIsLentIsInItsHomesTable) {
         const auto own = std::find_if(table.begin(), table.end(), [&](const OwnBlock& each) {
           return each.block == lent.block;
         });
-        if (IsInFile(plan, lent.block)) {
+        if (LiesInFile(plan, lent.block)) {
           EXPECT_EQ(own, table.end()) << WithOperands(op);
           continue;
         }

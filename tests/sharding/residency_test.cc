@@ -225,12 +225,17 @@ TEST(ResidencyTest, WhatIsReadIsInASlot) {
         const StageVersion last{op.stage, Version(op.version.value - 1)};
         const Use* slot = nullptr;
         for (const Use& use : op.uses) {
-          EXPECT_TRUE(!IsInFile(plan, use.block) || moves || op.kind == OpKind::kSave || op.loan);
+          EXPECT_TRUE(!LiesInFile(plan, use.block) || moves || op.kind == OpKind::kSave || op.loan);
           if (use.block.kind != BlockKind::kResident) continue;
-          slot = &use;
+          const bool predicts = use.role == Role::kPrediction;
+          if (!predicts) slot = &use;
           EXPECT_TRUE(use.how == How::kWrite || slots[use.block] == (updates ? last : page));
-          if (use.how != How::kRead) slots[use.block] = page;
-          EXPECT_EQ(use.block == MadeSlot(plan), updates || (moves && op.copy == Copy::kNone));
+          if (use.how != How::kRead) {
+            const Version prediction = Prediction(op.iteration.value + 2);
+            slots[use.block] = predicts ? StageVersion{op.stage, prediction} : page;
+          }
+          EXPECT_EQ(use.block.index >= plan.resident_slots,
+                    updates || (moves && op.copy == Copy::kNone));
         }
         const bool computes = IsCompute(op.kind) && op.stage != kNoStage;
         const bool masters = op.kind == OpKind::kCollect &&

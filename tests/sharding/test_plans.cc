@@ -643,10 +643,12 @@ class Oracle {
   void BeginFiles(int w) {
     for (size_t n = 0; n < blocks_[w].size(); ++n) {
       const MemoryBlock& block = ring_.blocks[w][n];
-      if (!IsInFile(plan_, block) || plan_.owner(block.stage).value != w) continue;
-      for (const int label : {plan_.first_iteration - 1, plan_.first_iteration}) {
-        if (VersionBlock(plan_, block.stage, Version(label)) != block) continue;
-        blocks_[w][n].contents = VersionOf(block.stage, label);
+      if (!LiesInFile(plan_, block) || plan_.owner(block.stage).value != w) continue;
+      const int first = plan_.first_iteration;
+      for (const Version label :
+           {Version(first - 1), Version(first), Prediction(first), Prediction(first + 1)}) {
+        if (VersionBlock(plan_, block.stage, label) != block) continue;
+        blocks_[w][n].contents = VersionOf(block.stage, label.value);
       }
     }
   }
@@ -659,7 +661,7 @@ class Oracle {
     const bool loads = op.kind == OpKind::kLoad, shows = op.kind == OpKind::kCollect;
     for (const NumberedUse& use : op.uses) {
       const Place place = PlaceOf(i, use.block);
-      if (!is_slot(use) && !IsInFile(plan_, ring_.blocks[place.first][place.second])) continue;
+      if (!is_slot(use) && !LiesInFile(plan_, ring_.blocks[place.first][place.second])) continue;
       const bool moves = !loads || use.how == How::kWrite;
       file_uses_[place].push_back({i, use.how != How::kRead && moves});
     }
@@ -678,6 +680,9 @@ class Oracle {
                        holds(Role::kTarget, loads, version);
     for (const Role role : {Role::kMade, Role::kTarget}) {
       if (Find(i, role) != nullptr) Begin(i, role) = version;
+    }
+    if (Find(i, Role::kPrediction) != nullptr) {
+      Begin(i, Role::kPrediction) = VersionOf(op.stage, Prediction(op.iteration.value + 2).value);
     }
     return right ? absl::OkStatus() : Wrong(i, "uses another version, or one that is elsewhere");
   }

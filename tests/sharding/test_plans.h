@@ -71,10 +71,6 @@ Plan MakeTestPlan(const PlanShape& shape);
 // The same with the window of ChooseWindow. Fails the test if there is none.
 Plan MakeResolvedPlan(const PlanShape& shape);
 std::string Describe(const PlanShape& shape);
-// Whether it is a version that lies in a file.
-inline bool IsInFile(const Plan& plan, const MemoryBlock& block) {
-  return block.kind == BlockKind::kVersion && plan.stage(block.stage).streams_parameters;
-}
 // Programs of all workers, of the whole run, and the same linked. They fail the test on an error.
 std::vector<Program> ProgramsOf(const Plan& plan);
 LinkedRing RingOf(const Plan& plan);

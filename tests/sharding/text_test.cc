@@ -214,8 +214,7 @@ TEST(CheckPlanTest, ParametersStreamWhereTheyMay) {
   EXPECT_EQ(CheckPlan(good), absl::OkStatus());
   EXPECT_EQ(CheckPlan(MakeTestPlan(Shape("1x4 cdp_v1 parameters"))), absl::OkStatus());
   const std::vector<std::pair<std::string, std::function<void(Plan&)>>> cases = {
-      {"streams_parameters of stage 0 (stage0) must be 0", [](Plan& p) { p.predict = true; }},
-      {"streams_parameters of stage 0", [](Plan& p) { p.zero_stage = 2; }},
+      {"streams_parameters of stage 0 (stage0) must be 0", [](Plan& p) { p.zero_stage = 2; }},
       {"streams_parameters of stage 0", [](Plan& p) { p.exchange = false; }},
       {"streams_parameters of stage 0", [](Plan& p) { p.hosts.assign(2, 1); }},
       {"streams_parameters of stage 0", [](Plan& p) { p.hosts.clear(); }},

@@ -43,6 +43,7 @@ TEST(EngineParametersTest, BitsOverRulesOptimizersAndTypes) {
         o.optimizer.type = type;
         o.clipping = static_cast<Clipping>(random() % 4);
         if (o.clipping != Clipping::kOff) o.optimizer.max_norm = 0.5;
+        o.predict = rule != Rule::kDp && random() % 2 == 0;
         o.parameter_slots = 2 + run % 2;
         o.staged_pieces = run % 3;
         if (run % 4 == 3) o.io = SlowIo;
