@@ -42,8 +42,7 @@ CHOICES = {
 MODEL = {"model": {"type": "mlp", "hidden": [256] * 5}, "cyclic.stages": 6,
          "zero_optimization.stage": 3, "iterations": ITERATIONS, "evaluation.every": 0}
 STATE = 4 * 256 * 256
-# Values of the six stages, with biases.
-STAGES = [785 * 256] + 4 * [257 * 256] + [257 * 10]
+STAGES = [37 * 256] + 4 * [257 * 256] + [257 * 5]  # values, with biases: of 36 inputs, 5 classes
 STATES = {"AdamW": 2, "Adam": 2, "momentum": 1, "Lion": 1, "Adagrad": 1}
 
 
@@ -68,7 +67,7 @@ class Pairs(TestCase):
 
     def row(self, choice, run):
         settings = {**MODEL, **pairs.settings_of(CHOICES, choice)}
-        inside = self.config("inside.json", **settings, **{f"{SECTION}.device": "none", f"{PARAMETERS}.device": "none"})
+        inside = self.config("inside.json", **{**settings, f"{SECTION}.device": "none", f"{PARAMETERS}.device": "none"})
         resumed = choice["resumed"] == "yes"
         saves = {"cyclic.checkpoint.folder": run, "cyclic.checkpoint.every": SAVED}
         outside = self.config("outside.json", **settings, **(saves if resumed else {}),

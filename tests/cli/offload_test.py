@@ -18,6 +18,7 @@ from ringzero import TestCase, children, inject, processes
 
 WIDE = {"model": {"type": "mlp", "hidden": [400, 400]}, "iterations": 5, "zero_optimization.stage": 3,
         "optimizer": {"type": "AdamW", "params": {"lr": 0.01}}}
+DEEP = {**WIDE, "model": {"type": "mlp", "hidden": [400] * 5}, "cyclic.stages": 6}
 SECTION = "zero_optimization.offload_optimizer"
 PARAMETERS = "zero_optimization.offload_param"
 
@@ -103,24 +104,24 @@ class Offload(TestCase):
 
     def files(self, **changes):
         """Parameters in files, and states in memory."""
-        return self.config("files.json", **{**WIDE, f"{PARAMETERS}.device": "nvme", f"{PARAMETERS}.nvme_path": self.tier,
-                                            f"{PARAMETERS}.max_in_cpu": 0, "cyclic.stages": 4, **changes})
+        return self.config("files.json", **{**DEEP, f"{PARAMETERS}.device": "nvme", f"{PARAMETERS}.nvme_path": self.tier,
+                                            f"{PARAMETERS}.max_in_cpu": 0, **changes})
 
     def test_parameters_in_files_give_the_same_bits(self):
         for rule, bf16 in (("dp", False), ("cdp_v1", False), ("cdp_v2", True)):
-            run = {"cyclic.rule": rule, "bf16.enabled": bf16, "cyclic.stages": 4}
-            wanted = self.bits(self.config(**WIDE, **run))
+            run = {"cyclic.rule": rule, "bf16.enabled": bf16}
+            wanted = self.bits(self.config(**DEEP, **run))
             states = {f"{SECTION}.device": "nvme", f"{SECTION}.nvme_path": self.tier}
             for changes in ({}, {"cyclic.transport": "local", "cyclic.workers": 1}, {"cyclic.offload.slots": 3, **states}):
-                wants = wanted if "cyclic.workers" not in changes else self.bits(self.config(**WIDE, **run, **changes))
+                wants = wanted if "cyclic.workers" not in changes else self.bits(self.config(**DEEP, **run, **changes))
                 summary = self.train(self.files(**run, **changes))
                 self.assertEqual(summary["parameters_sha256"], wants, (run, changes))
                 self.assertGreater(summary["memory"]["certificate"]["disk"]["tier"], 0)
         self.assertEqual(os.listdir(self.tier), [])
 
     def test_parameters_in_files_are_saved_and_resumed(self):
-        saves = {"cyclic.checkpoint.folder": "run", "cyclic.checkpoint.every": 3, "cyclic.stages": 4}
-        inside = self.config("inside.json", **WIDE, **saves)
+        saves = {"cyclic.checkpoint.folder": "run", "cyclic.checkpoint.every": 3}
+        inside = self.config("inside.json", **DEEP, **saves)
         wanted = self.bits(inside)
         outside = self.files(**{**saves, "cyclic.checkpoint.folder": "other"})
         self.assertEqual(self.bits(outside), wanted)
@@ -130,20 +131,21 @@ class Offload(TestCase):
             self.assertEqual(self.bits(config, *go_on), wanted)
 
     def test_the_plan_counts_parameters_in_files(self):
-        run = {"cyclic.rule": "cdp_v1", "model.hidden": [400] * 8, "cyclic.stages": 8, "cyclic.retain": 0}
+        run = {"cyclic.rule": "cdp_v1", "cyclic.predict": False, "model.hidden": [800] * 7, "cyclic.stages": 8}
         inside, outside = (self.runs("plan", config).stdout
-                           for config in (self.config("inside.json", **{**WIDE, **run}), self.files(**run)))
-        largest, middle, last = (4096 * ((values + 63) // 64 * 64 // 4096 + 1)
-                                 for values in (4 * (784 + 1) * 400, 4 * 401 * 400, 4 * (401 * 400 + 401 * 10)))
-        in_files = 2 * (largest + 6 * middle + last)  # two versions
+                           for config in (self.config("inside.json", **{**DEEP, **run}), self.files(**run)))
+        largest, first, last = (4096 * ((4 * values + 63) // 64 * 64 // 4096 + 1)
+                                for values in (801 * 800, 37 * 800, 801 * 5))  # of 36 inputs, 5 classes
+        row = next(line.split() for line in outside.splitlines() if line.startswith("tier "))
+        self.assertEqual(int(row[-2]), 2 * (first + 6 * largest + last))  # two versions
 
-        def of(text, *names):
-            return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith(names))
+        def of(text):
+            return sum(next(int(line.split()[1]) for line in text.splitlines() if line.startswith(name))
+                       for name in ("masters ", "versions "))
 
-        self.assertEqual(of(outside, "tier "), in_files)
-        slots = [of(outside, "masters ", "versions "), of(inside, "masters ", "versions ")]
-        self.assertEqual(slots[0], 2 * 2 * largest + largest + middle + 64 * 2)  # two to read, one to make; and a file's name
-        self.assertGreater(slots[1], slots[0])
+        # Each worker has two to read and one to make, and a name of its file.
+        self.assertEqual(of(outside), 2 * (3 * largest + 64))
+        self.assertGreater(of(inside), of(outside))
         self.assertIn("parameters on NVMe", outside)
         self.assertRegex(outside, "disk        needs ")
 
@@ -153,7 +155,6 @@ class Offload(TestCase):
         for changes, said in (({f"{PARAMETERS}.nvme_path": None}, f"{PARAMETERS}.nvme_path: missing: where on NVMe"),
                               ({f"{PARAMETERS}.nvme_path": self.path("nowhere")}, f"{PARAMETERS}.nvme_path: "),
                               (wide, f"{PARAMETERS}.nvme_path: wanted \"{self.path('elsewhere')}\""),
-                              ({"cyclic.rule": "cdp_v1", "cyclic.predict": True}, f"{nvme}goes without cyclic.predict"),
                               ({"cyclic.checksums": True}, f"{nvme}wants workers of one host that lend memory"),
                               ({"cyclic.offload.slots": 1}, "cyclic.offload.slots: ")):
             self.fails(self.run_program("train", self.files(**changes)), 2, said)
