@@ -3,8 +3,8 @@
 
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -30,12 +30,6 @@ Trailer TrailerOf(std::span<const std::byte> image, int64_t parameter_bytes, Ver
 
 constexpr MemoryBlock kHandle{.kind = BlockKind::kVersionFile};
 static_assert(sizeof(TierFile::Handle) <= kFileNameBytes);
-
-bool Contains(const TierFile& file, const std::byte* values) {
-  const auto within =
-      reinterpret_cast<uintptr_t>(values) - reinterpret_cast<uintptr_t>(file.mapped());
-  return within < static_cast<uintptr_t>(file.bytes());
-}
 
 }  // namespace
 
@@ -66,44 +60,49 @@ absl::Status CheckImage(std::span<const std::byte> image, int64_t parameter_byte
   return absl::DataLossError("what was read is not what was written there last");
 }
 
+MappedMemory VersionFiles::Home::At(const Plan& plan, const MemoryBlock& version) const {
+  const auto bytes = static_cast<size_t>(plan.stage(version.stage).parameter_bytes);
+  return {{file->mapped() + layout.begins.at(version), bytes}, file};
+}
+
+bool VersionFiles::Home::Contains(const std::byte* values) const {
+  const std::byte* const begin = file->mapped();
+  return !std::less<>()(values, begin) && std::less<>()(values, begin + file->bytes());
+}
+
 absl::Status VersionFiles::Begin(std::shared_ptr<const TierFile> file) {
-  const VersionLayout layout = LayOutVersions(plan_, self_);
-  if (layout.bytes == 0) return absl::OkStatus();
-  if (file == nullptr) {
+  Home home{std::move(file), LayOutVersions(plan_, self_)};
+  if (home.layout.bytes == 0) return absl::OkStatus();
+  if (home.file == nullptr) {
     return absl::InvalidArgumentError("a plan whose parameters stream needs a file for them");
   }
-  for (const auto& [version, begin] : layout.begins) {
-    const auto bytes = static_cast<size_t>(plan_.stage(version.stage).parameter_bytes);
-    blocks_.Map(version, {{file->mapped() + begin, bytes}, file});
+  for (const auto& [version, begin] : home.layout.begins) {
+    blocks_.Map(version, home.At(plan_, version));
   }
   if (blocks_.Has(kHandle)) {
-    const TierFile::Handle handle = file->handle();
+    const TierFile::Handle handle = home.file->handle();
     std::memcpy(blocks_.Write(kHandle), &handle, sizeof handle);
   }
-  files_[self_] = std::move(file);
+  homes_[self_] = std::move(home);
   return absl::OkStatus();
 }
 
 absl::StatusOr<MappedMemory> VersionFiles::Of(const LentBlock& lent, const std::byte* handle) {
-  std::shared_ptr<const TierFile>& file = files_[lent.home];
-  if (file == nullptr) {
-    TierFile::Handle named;
-    std::memcpy(&named, handle, sizeof named);
-    absl::StatusOr<TierFile> opened = TierFile::Open(named);
-    if (!opened.ok()) {
-      return Annotate(opened.status(),
-                      absl::StrCat("the file with parameters of worker ", lent.home.value));
-    }
-    file = std::make_shared<const TierFile>(*std::move(opened));
-  }
-  const int64_t begin = LayOutVersions(plan_, lent.home).begins.at(lent.block);
-  const auto bytes = static_cast<size_t>(plan_.stage(lent.block.stage).parameter_bytes);
-  return MappedMemory{{file->mapped() + begin, bytes}, file};
+  const auto known = homes_.find(lent.home);
+  if (known != homes_.end()) return known->second.At(plan_, lent.block);
+  TierFile::Handle named;
+  std::memcpy(&named, handle, sizeof named);
+  absl::StatusOr<TierFile> opened = TierFile::Open(named);
+  const std::string whose = absl::StrCat("the file with parameters of worker ", lent.home.value);
+  if (!opened.ok()) return Annotate(opened.status(), whose);
+  const Home home{std::make_shared<const TierFile>(*std::move(opened)),
+                  LayOutVersions(plan_, lent.home)};
+  return homes_.try_emplace(lent.home, home).first->second.At(plan_, lent.block);
 }
 
 std::span<std::byte> VersionFiles::ImageOf(StageId stage, const std::byte* values) const {
-  const auto own = files_.find(self_);
-  if (own == files_.end() || !Contains(*own->second, values)) return {};
+  const auto own = homes_.find(self_);
+  if (own == homes_.end() || !own->second.Contains(values)) return {};
   return {const_cast<std::byte*>(values),
           static_cast<size_t>(ImageBytes(plan_.stage(stage).parameter_bytes))};
 }
@@ -113,14 +112,14 @@ void VersionFiles::Seal(StageId stage, const std::byte* values, Version label) c
   if (image.empty()) return;
   SealImage(image, plan_.stage(stage).parameter_bytes, label);
   (void)msync(image.data(), image.size(), MS_SYNC);
-  files_.at(self_)->Forget(image);
+  homes_.at(self_).file->Forget(image);
 }
 
 absl::Status VersionFiles::Check(StageId stage, const std::byte* values, Version label) const {
   const std::span<std::byte> image = ImageOf(stage, values);
   if (image.empty()) return absl::OkStatus();
   const absl::Status whole = CheckImage(image, plan_.stage(stage).parameter_bytes, label);
-  const TierFile& file = *files_.at(self_);
+  const TierFile& file = *homes_.at(self_).file;
   file.Forget(image);
   return Annotate(whole, absl::StrCat("parameters at offset ", image.data() - file.mapped()));
 }
@@ -130,9 +129,8 @@ StateStore::Run VersionFiles::RunOf(const Instruction& op) const {
   const MemoryBlock& from = op.uses[0].block;
   const MemoryBlock& to = op.uses[1].block;
   const std::byte* const image = blocks_.Read(loads ? from : to);
-  const auto& file = std::ranges::find_if(files_, [&](const auto& each) {
-                       return Contains(*each.second, image);
-                     })->second;
+  const TierFile* file = nullptr;
+  for (const auto& [owner, home] : homes_) file = home.Contains(image) ? home.file.get() : file;
   const StagePlan& stage = plan_.stage(op.stage);
   const auto bytes = static_cast<size_t>(ImageBytes(stage.parameter_bytes));
   return {.kind = loads ? IoRequest::Kind::kRead : IoRequest::Kind::kWrite,

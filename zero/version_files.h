@@ -60,13 +60,19 @@ class VersionFiles {
   StateStore::Run RunOf(const Instruction& op) const;
 
  private:
+  struct Home {
+    std::shared_ptr<const TierFile> file;
+    VersionLayout layout;
+    MappedMemory At(const Plan& plan, const MemoryBlock& version) const;
+    bool Contains(const std::byte* values) const;
+  };
   // The image of these values; empty: they do not lie in the own file.
   std::span<std::byte> ImageOf(StageId stage, const std::byte* values) const;
 
   const Plan& plan_;
   const WorkerId self_;
   BlockMemory& blocks_;
-  std::map<WorkerId, std::shared_ptr<const TierFile>> files_;  // by owner
+  std::map<WorkerId, Home> homes_;  // whose files are known here
 };
 
 }  // namespace ringzero

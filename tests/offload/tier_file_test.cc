@@ -5,10 +5,14 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/files.h"
@@ -48,6 +52,30 @@ TEST(TierFile, GetsANameWhenACheckpointTakesIt) {
   EXPECT_THAT(std::string(file.Link(path + "-elsewhere").message()), HasSubstr("-elsewhere: "));
   EXPECT_THAT(std::string(file.Link("/nowhere/at/all").message()), HasSubstr("/nowhere/at/all: "));
   std::filesystem::remove_all(folder);
+}
+
+// As another process of the same user opens it.
+TEST(TierFile, IsOpenedByItsHandle) {
+  RZ_ASSIGN(TierFile made, TierFile::Create(testing::TempDir(), 8192));
+  std::optional<TierFile> file(std::move(made));
+  std::memcpy(file->mapped() + 4096, "there", 5);
+  TierFile::Handle handle = file->handle();
+  const pid_t child = fork();
+  if (child == 0) {
+    const absl::StatusOr<TierFile> opened = TierFile::Open(handle);
+    const bool same = opened.ok() && opened->bytes() == 8192 &&
+                      std::memcmp(opened->mapped() + 4096, "there", 5) == 0;
+    _exit(same ? 0 : 1);
+  }
+  int ended = -1;
+  waitpid(child, &ended, 0);
+  EXPECT_EQ(ended, 0);
+  const std::string name = absl::StrCat("/proc/", handle.process, "/fd/", handle.descriptor);
+  ++handle.inode;
+  EXPECT_THAT(TierFile::Open(handle).status(), Says(absl::StrCat(name, ": is another file")));
+  --handle.inode;
+  file.reset();
+  EXPECT_THAT(TierFile::Open(handle).status(), Says(name));
 }
 
 TEST(TierFile, ErrorsNameTheFolder) {
