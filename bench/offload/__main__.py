@@ -1,5 +1,5 @@
-"""The command `./rz bench offload`: what optimizer states on NVMe cost a step, and whether the plan
-says so before the run.
+"""The command `./rz bench offload`: what optimizer states or parameters on NVMe cost a step, and
+whether the plan says so before the run.
 
 Each disk is made as slow as a part of what is needed: the bytes of a step, both ways, in the time
 of a step whose states are in memory. A frozen profile of the layers comes first. All take turns.
@@ -14,7 +14,8 @@ from ring_run import (Options, bench_parser, interval, main, of_rule, positive, 
 
 _MODEL = {"model.layers": 8, "model.dim": 512, "model.heads": 8, "evaluation.every": 0,
           "zero_optimization.stage": 3, "cyclic.transport": "shm"}
-_SECTION = "zero_optimization.offload_optimizer"
+_SECTIONS = {"states": "zero_optimization.offload_optimizer",
+             "parameters": "zero_optimization.offload_param"}
 _RULES = ("dp", "cdp_v1", "cdp_v2")
 _HIDDEN = 0.01  # of a step: waits that are no waits
 
@@ -30,9 +31,13 @@ class _Bench:
              *set_words(self._settings)])
         self._settings["cyclic.profile"] = profile
         steps = {rule: self.one((rule, 0)) for rule in options.rules}
-        streamed = self._streams({}, options.rules[0])["disk"]["written_bytes"]
-        self.needs = {rule: 2 * streamed / found["step_seconds"]["median"]
+        self.needs = {rule: self._moved(rule) / found["step_seconds"]["median"]
                       for rule, found in steps.items()}
+
+    def _moved(self, rule: str) -> float:
+        """Bytes of a step, both ways."""
+        disk = self._streams({}, rule)["disk"]
+        return disk["needs"] * disk["step_in_memory"]
 
     def one(self, form: tuple[str, float]) -> dict:
         """The summary of a run of a rule, its disk so many times as fast as is needed; 0: in
@@ -44,25 +49,31 @@ class _Bench:
         return self._streams({"cyclic.offload.bandwidth": each / 1e9}, rule)
 
     def _streams(self, settings: dict[str, object], rule: str) -> dict:
-        tier = {f"{_SECTION}.device": "nvme", f"{_SECTION}.nvme_path": self._options.folder}
+        section = _SECTIONS[self._options.what]
+        tier = {f"{section}.device": "nvme", f"{section}.nvme_path": self._options.folder}
+        if self._options.what == "parameters":
+            tier[f"{section}.max_in_cpu"] = 0
         return train(self._options, {**self._settings, **of_rule(rule), **tier, **settings})
 
 
-def _exposed(summary: dict) -> float:
-    """The part of a step in which computing waits for sums and updates."""
-    waits = summary["waits_seconds_per_step"]
-    return (waits["gradient_sums"] + waits["update"]) / summary["step_seconds"]["median"]
+# For what computing waits if what is in files is late.
+_WAITS = {"states": ("gradient_sums", "update"), "parameters": ("parameters", "gradient_sums", "update")}
 
 
-def _row(form: tuple[str, float], rounds: list[dict], needs: float) -> list[str]:
+def _row(form: tuple[str, float], rounds: list[dict], needs: float, what: str) -> list[str]:
     rule, factor = form
+
+    def exposed(summary: dict) -> float:
+        waited = sum(summary["waits_seconds_per_step"][cause] for cause in _WAITS[what])
+        return waited / summary["step_seconds"]["median"]
+
     pairs = [(found[form], found[rule, 0]) for found in rounds]
     step = [with_disk["step_seconds"]["median"] for with_disk, _ in pairs]
     ratios = [with_disk["step_seconds"]["median"] / without["step_seconds"]["median"]
               for with_disk, without in pairs]
     predicted = [with_disk["disk"]["step"] for with_disk, _ in pairs]
     words = [with_disk["disk"]["hidden"] for with_disk, _ in pairs]
-    waits = statistics.mean(_exposed(one) - _exposed(other) for one, other in pairs)
+    waits = statistics.mean(exposed(one) - exposed(other) for one, other in pairs)
     is_hidden = waits <= _HIDDEN
     ends = interval(ratios)
     return [rule, f"{factor:g} ({1e-9 * factor * needs:.2f} GB/s)",
@@ -81,16 +92,19 @@ def _bench(options: Options, command: str) -> list[str]:
         rounds = take_turns(forms, options.rounds, bench.one)
     write_json([{", ".join(map(str, form)): found for form, found in each.items()}
                 for each in rounds], options.out, "runs.json")
-    rows = [_row(form, rounds, bench.needs[form[0]]) for form in forms if form[1] > 0]
-    return ["# Optimizer states on NVMe: what a step waits for, and what the plan says", "",
+    rows = [_row(form, rounds, bench.needs[form[0]], options.what)
+            for form in forms if form[1] > 0]
+    title = {"states": "Optimizer states", "parameters": "Parameters"}[options.what]
+    return [f"# {title} on NVMe: what a step waits for, and what the plan says", "",
             f"`{command}` made this, on {len(os.sched_getaffinity(0))} cores: a GPT of 25 million "
             f"parameters, {options.workers} workers with micro-batches of {options.micro_batch}, "
-            "all moments in files, each worker's disk slowed. Everything runs once in each of "
-            f"{options.rounds} rounds. A disk of 1 gives what is needed: the bytes of a step, both "
-            "ways, in a step whose states are in memory. The step is over that of the same rule "
-            "and round in memory, with its 95 % interval. Waits are those for sums and updates, as "
-            "a part of the step, above those in memory. The plan's step is from a simulation with a "
-            "frozen profile and a probe of the disk.", "",
+            f"{'all moments' if options.what == 'states' else 'parameters'} in files, each worker's "
+            f"disk slowed. Everything runs once in each of {options.rounds} rounds. A disk of 1 gives "
+            "what is needed: the bytes of a step, both ways, in a step that has all in memory. The "
+            "step is over that of the same rule and round in memory, with its 95 % interval. Waits "
+            f"are those for {' and '.join(_WAITS[options.what])}, as a part of the step, above those "
+            "in memory. The plan's step is from a simulation with a frozen profile and a probe of "
+            "the disk.", "",
             *table(["rule", "disk", "step over in memory", "waits", "predicted / measured step",
                     f"is (waits at most {_HIDDEN:.0%})", "said so"], rows)]
 
@@ -99,6 +113,7 @@ if __name__ == "__main__":
     PARSER = bench_parser("offload", __doc__, "rules_study/gpt.json", rounds=3, workers=4)
     PARSER.add_argument("--folder", default="build/bench-offload/tier", metavar="DIR",
                         help="on the disk [build/bench-offload/tier]")
+    PARSER.add_argument("--what", choices=tuple(_SECTIONS), default="states", help="[states]")
     PARSER.add_argument("--rules", nargs="+", choices=_RULES, default=list(_RULES), metavar="RULE")
     PARSER.add_argument("--factors", nargs="+", type=float, default=[0.25, 0.5, 1, 1.25, 2, 4],
                         metavar="F", help="how fast, over what is needed [0.25 0.5 1 1.25 2 4]")
