@@ -24,8 +24,7 @@ constexpr int kMaxCode = static_cast<int>(absl::StatusCode::kUnauthenticated);
 constexpr int kLastWords = 4 * static_cast<int>(ShmRings::kWords);  // of a peer that is gone
 
 bool HasText(ShmToken::Type type) {
-  return type == ShmToken::Type::kAbort || type == ShmToken::Type::kQuestion ||
-         type == ShmToken::Type::kAnswer || type == ShmToken::Type::kSmall;
+  return type == ShmToken::Type::kNote || type == ShmToken::Type::kSmall;
 }
 
 class ShmTransport final : public Mailbox {
@@ -376,8 +375,8 @@ absl::Status ShmPort::TakeToken(Inlet& inlet) {
   // It was written before the first word, but on the socket.
   if (!inlet.greeted) RZ_RETURN_IF_ERROR(ReceiveHello(inlet));
   if (token.kind >= kMaxMessageKinds) return absl::InternalError("its kind is unknown");
-  Note note = {.number = token.tag};
   switch (token.type) {
+    case ShmToken::Type::kNote: return TakeNote(inlet);
     case ShmToken::Type::kBlock: return TakeBlock(from, token);
     case ShmToken::Type::kSmall: return TakeSmall(inlet);
     case ShmToken::Type::kTaken:
@@ -386,20 +385,21 @@ absl::Status ShmPort::TakeToken(Inlet& inlet) {
     case ShmToken::Type::kWord:
       ReceiveHellos();
       return mailbox_.OnNextBlock(from, {.key = {token.kind, token.tag}, .is_word = true});
-    case ShmToken::Type::kAbort:
-      if (token.code < 1 || token.code > kMaxCode) {
-        return absl::InternalError("its code is unknown");
-      }
-      note.kind = Note::Kind::kAbort;
-      note.code = static_cast<absl::StatusCode>(token.code);
-      break;
-    case ShmToken::Type::kQuestion: note.kind = Note::Kind::kQuestion; break;
-    case ShmToken::Type::kAnswer: note.kind = Note::Kind::kAnswer; break;
-    case ShmToken::Type::kGoodbye: note.kind = Note::Kind::kGoodbye; break;
     default: return absl::InternalError("its type is unknown");
   }
-  note.text = inlet.text;
-  mailbox_.OnNote(from, std::move(note));
+}
+
+absl::Status ShmPort::TakeNote(const Inlet& inlet) {
+  const auto kind = static_cast<Note::Kind>(inlet.token.kind);
+  const int code = inlet.token.code;
+  if (kind > Note::Kind::kAnswer) return absl::InternalError("its kind is unknown");
+  if (kind == Note::Kind::kAbort && (code < 1 || code > kMaxCode)) {
+    return absl::InternalError("its code is unknown");
+  }
+  mailbox_.OnNote(inlet.from, {.kind = kind,
+                               .code = static_cast<absl::StatusCode>(code),
+                               .number = inlet.token.tag,
+                               .text = inlet.text});
   return absl::OkStatus();
 }
 

@@ -114,6 +114,7 @@ class ShmPort {
   absl::Status TakeHello(Inlet& inlet, const PacketBuffer& buffer, ReceiveResult packet);
   absl::Status TakeWord(Inlet& inlet, const RingWord& word);
   absl::Status TakeToken(Inlet& inlet);
+  absl::Status TakeNote(const Inlet& inlet);
   absl::Status TakeBlock(WorkerId from, const ShmToken& token);
   absl::Status TakeSmall(const Inlet& inlet);
 
