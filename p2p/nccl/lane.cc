@@ -88,8 +88,7 @@ void LaneDriver::Run() {
 void LaneDriver::Launch(Operation operation) {
   if (aborted_) return;
   Line& line = lines_[operation.lane];
-  const LaneOp op = {operation.direction, operation.peer, operation.block.data(),
-                     operation.block.size()};
+  const LaneOp op = operation.op;
   // Kept first: a lane that has failed may have begun to touch it.
   line.running.push_back({std::move(operation), Deadline(options_.stall_limit)});
   const absl::Status launched = line.lane->Start(op);
@@ -110,13 +109,12 @@ void LaneDriver::Poll(Line& line) {
     operation.done();
   }
   if (line.running.empty()) return;
-  const Running& first = line.running.front();
-  if (!first.stalled.over()) return;
-  const bool sends = first.operation.direction == LaneOp::Direction::kSend;
-  Break(absl::DeadlineExceededError(
-      absl::StrCat("lane ", line.lane->name(), ": ", first.operation.block.size(), " bytes ",
-                   sends ? "to" : "from", " worker ", first.operation.peer.value,
-                   " are under way for ", options_.stall_limit.count(), " ms (stall_limit)")));
+  const LaneOp& first = line.running.front().operation.op;
+  if (!line.running.front().stalled.over()) return;
+  const char* const way = first.direction == LaneOp::Direction::kSend ? "to" : "from";
+  Break(absl::DeadlineExceededError(absl::StrCat(
+      "lane ", line.lane->name(), ": ", first.block.size(), " bytes ", way, " worker ",
+      first.peer.value, " are under way for ", options_.stall_limit.count(), " ms (stall_limit)")));
 }
 
 void LaneDriver::Break(const absl::Status& why) {

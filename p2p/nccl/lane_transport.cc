@@ -241,9 +241,7 @@ class LaneWire final : public Wire {
   void StartSend(WorkerId to, const Offered& offered) {
     ++peers_[to.value].sending;
     driver_->Start({.lane = routes_.to[to.value],
-                    .direction = LaneOp::Direction::kSend,
-                    .peer = to,
-                    .block = offered.block,
+                    .op = {LaneOp::Direction::kSend, to, offered.block},
                     .done = [this, to, word = offered.word] { Sent(to, word); }});
   }
   void Offer(WorkerId to, const LaneWord& message, std::span<std::byte> block) {
@@ -274,9 +272,7 @@ class LaneWire final : public Wire {
     }
     ++peers_[from.value].receiving;
     driver_->Start({.lane = routes_.from[from.value],
-                    .direction = LaneOp::Direction::kReceive,
-                    .peer = from,
-                    .block = block,
+                    .op = {LaneOp::Direction::kReceive, from, block},
                     .done = [this, from, offer] { Received(from, offer); }});
     if (from == self_) return Go(self_, offer);
     LaneWord go = offer;
