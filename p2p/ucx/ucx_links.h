@@ -21,20 +21,11 @@
 
 #include "absl/status/status.h"
 #include "p2p/deadline.h"
-#include "p2p/job/rendezvous.h"
 #include "p2p/mailbox.h"
 #include "p2p/ucx/ucx_packet.h"
-#include "p2p/ucx/ucx_transport.h"
 #include "p2p/ucx/ucx_worker.h"
 
 namespace ringzero {
-
-struct UcxPortOptions {
-  JobSeat seat;
-  std::vector<WorkerId> peers;  // whom this port reaches; itself is always reached
-  TransportOptions transport;
-  UcxOptions ucx;  // but for its memory
-};
 
 class UcxLinks final : public UcxListener {
  public:

@@ -73,14 +73,7 @@ void UcxPort::Wake() {
 }
 
 absl::Status UcxPort::OpenWorker() {
-  RZ_ASSIGN_OR_RETURN(worker_, UcxWorker::Create({.peers = options_.seat.workers,
-                                                  .listener = &links_,
-                                                  .progress = options_.transport.progress,
-                                                  .memory = options_.transport.memory,
-                                                  .peer_timeout = options_.transport.peer_timeout,
-                                                  .network = !options_.ucx.elsewhere.empty(),
-                                                  .interfaces = options_.ucx.interfaces,
-                                                  .settings = options_.ucx.settings}));
+  RZ_ASSIGN_OR_RETURN(worker_, UcxWorker::Create(options_, &links_));
   RZ_ASSIGN_OR_RETURN(heard_, PulseBoard::Create(options_.seat.workers));
   const JobSeat& seat = options_.seat;
   nonces_.resize(static_cast<size_t>(seat.workers));

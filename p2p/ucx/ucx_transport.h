@@ -36,6 +36,9 @@
 
 namespace ringzero {
 
+// UCX's settings by their names without UCX_: {{"TLS", "tcp,self"}}.
+using UcxSettings = std::vector<std::pair<std::string, std::string>>;
+
 struct UcxOptions {
   // Signs of life of the workers of this host, if they share a page; silence of the others is
   // judged by their messages. UCX's shared memory has one queue per receiver, and an entry that a
@@ -52,8 +55,7 @@ struct UcxOptions {
   std::vector<std::string> interfaces;
   // Where payload lies, of the kind that TransportOptions::memory asks for. Empty: in the host's.
   PayloadMemory memory;
-  // UCX's settings by their names without UCX_, e.g. {"TLS", "tcp,self"}: before the environment's.
-  std::vector<std::pair<std::string, std::string>> settings;
+  UcxSettings settings;  // before the environment's
 };
 
 // Unimplemented in a build without UCX. InvalidArgument for memory or settings that are not there.

@@ -47,10 +47,10 @@ class Stranger final : public UcxListener {
  public:
   explicit Stranger(Rendezvous& rendezvous, int workers) {
     // A payload leaves at once, whether it is awaited or not.
-    auto made = UcxWorker::Create({.peers = workers,
-                                   .listener = this,
-                                   .progress = ProgressMode::kCaller,
-                                   .settings = {{"RNDV_THRESH", "inf"}}});
+    auto made = UcxWorker::Create({.seat = {.workers = workers},
+                                   .transport = {.progress = ProgressMode::kCaller},
+                                   .ucx = {.settings = {{"RNDV_THRESH", "inf"}}}},
+                                  this);
     EXPECT_TRUE(made.ok()) << made.status();
     worker_ = *std::move(made);
     for (int w = 0; w < workers; ++w) {
