@@ -101,7 +101,6 @@ class ShmPort {
   void Tick(Clock::time_point now);  // what is due by the clock
   std::chrono::nanoseconds WaitLimit() const;
   bool HasNews() const;
-  bool ReadSockets();
   void ReadSocket(Inlet& inlet);
   bool ReadRing(Inlet& inlet, int most);
   void Close(Inlet& inlet);
