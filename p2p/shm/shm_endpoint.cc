@@ -128,8 +128,8 @@ class ShmGathering {
 
   absl::Status MapShared(std::span<const UniqueFd> files) {
     if (files.size() != 2) return Internal(files.size(), " memory files came, not 2");
-    RZ_ASSIGN_OR_RETURN(endpoint_.board, PulseBoard::OfFile(files[0], seat_.workers));
-    RZ_ASSIGN_OR_RETURN(endpoint_.rings, ShmRings::OfFile(files[1], members_));
+    RZ_ASSIGN_OR_RETURN(endpoint_.board, PulseBoard::Create(seat_.workers, files[0]));
+    RZ_ASSIGN_OR_RETURN(endpoint_.rings, ShmRings::Create(members_, files[1]));
     return absl::OkStatus();
   }
 
