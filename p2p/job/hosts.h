@@ -22,11 +22,9 @@
 
 namespace ringzero {
 
-// One line, equal for two processes if and only if they are on one host: "boot 6f1c…,
-// net:[4026531840], user:[4026531837]". An error where /proc does not tell.
-absl::StatusOr<std::string> HostIdentity();
-
-// This host's name, a space, and its identity. RINGZERO_HOST in the environment replaces both.
+// One line, equal for two processes if and only if they are on one host: its name, a space, and
+// "boot 6f1c…, net:[4026531840], user:[4026531837]". RINGZERO_HOST in the environment replaces it.
+// An error where /proc does not tell.
 absl::StatusOr<std::string> ThisHost();
 
 // ThisHost of each worker, told by TellAll.
