@@ -405,7 +405,9 @@ class LaneTransport final : public Mailbox {
       if (wire_->SaidGoodbye(from)) return std::string(kLaneGone);
       return Answer(from, text);
     });
-    news_->ListenWith([this](const absl::Status& why) { wire_->OnWordsFailed(why); });
+    ListenWith([this](const absl::Status& why) { wire_->OnWordsFailed(why); });
+    const absl::Status before = words_->status();
+    if (!before.ok()) wire_->OnWordsFailed(before);
     wire_->SayHello();
     return absl::OkStatus();
   }
@@ -419,7 +421,7 @@ class LaneTransport final : public Mailbox {
     wire_->Detach();
     // These call us until they are gone.
     driver_.reset();
-    news_->ListenWith(nullptr);
+    ListenWith(nullptr);
     words_.reset();
     RunCallbacks();
   }
@@ -435,6 +437,11 @@ class LaneTransport final : public Mailbox {
   }
 
  private:
+  void ListenWith(std::function<void(const absl::Status&)> listener) {
+    const std::lock_guard<std::mutex> lock(news_->mutex);
+    news_->listener = std::move(listener);
+  }
+
   const std::string name_;
   const std::unique_ptr<LaneWire> wire_;
   const std::shared_ptr<LaneNews> news_;
@@ -459,32 +466,17 @@ absl::Status CheckRoutes(const LaneParts& parts, int workers) {
 
 }  // namespace
 
-void LaneNews::Tell(const absl::Status& why) {
-  Listener listener;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    told_ = why;
-    listener = listener_;
-  }
-  if (listener != nullptr) listener(why);
-}
-
-void LaneNews::ListenWith(const Listener& listener) {
-  std::optional<absl::Status> told;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    listener_ = listener;
-    told = told_;
-  }
-  if (listener != nullptr && told.has_value()) listener(*told);
-}
-
 TransportOptions LaneWordsOptions(const TransportOptions& options, std::shared_ptr<LaneNews> news) {
   TransportOptions words;
   words.parameter_bytes = 4096;
   words.sum_bytes = 4096;  // for wakes
   words.peer_timeout = options.peer_timeout;
-  words.on_failure = [news = std::move(news)](const absl::Status& why) { news->Tell(why); };
+  words.on_failure = [news = std::move(news)](const absl::Status& why) {
+    std::unique_lock<std::mutex> lock(news->mutex);
+    const auto listener = news->listener;
+    lock.unlock();
+    if (listener != nullptr) listener(why);
+  };
   return words;
 }
 

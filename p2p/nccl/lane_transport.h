@@ -19,7 +19,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -44,18 +43,10 @@ struct LaneRoutes {
   std::vector<int> from;  // to this worker
 };
 
-// What the transport for words tells.
-class LaneNews {
- public:
-  using Listener = std::function<void(const absl::Status&)>;
-  void Tell(const absl::Status& why);
-  // What was told before comes now. None: nobody listens.
-  void ListenWith(const Listener& listener);
-
- private:
-  std::mutex mutex_;
-  std::optional<absl::Status> told_;
-  Listener listener_;
+// How the transport for words tells that it has failed: by `listener`, if there is one yet.
+struct LaneNews {
+  std::mutex mutex;
+  std::function<void(const absl::Status&)> listener;
 };
 
 // How the transport for words must be created: without payload, `options`' limits, its end told to
