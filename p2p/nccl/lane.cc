@@ -32,11 +32,9 @@ LaneDriver::~LaneDriver() {
 }
 
 void LaneDriver::Start(Operation operation) {
-  const std::lock_guard<std::mutex> lock(mutex_);
   RZ_CHECK(operation.lane >= 0 && operation.lane < static_cast<int>(lines_.size()),
            absl::StrCat("lane ", operation.lane));
-  started_.push_back(std::move(operation));
-  changed_.notify_one();
+  Post([this, operation = std::move(operation)]() mutable { Launch(std::move(operation)); });
 }
 
 void LaneDriver::Post(std::function<void()> call) {
@@ -57,28 +55,23 @@ bool LaneDriver::Idle() const {
 
 void LaneDriver::Run() {
   while (true) {
-    std::vector<Operation> started;
     std::vector<std::function<void()>> posted;
     bool abort = false, stopping = false;
     {
       std::unique_lock<std::mutex> lock(mutex_);
-      const auto news = [this] {
-        return stopping_ || !started_.empty() || !posted_.empty() || abort_ != aborted_;
-      };
+      const auto news = [this] { return stopping_ || !posted_.empty() || abort_ != aborted_; };
       if (Idle()) {
         changed_.wait(lock, news);
       } else {
         changed_.wait_for(lock, kPollInterval, news);
       }
-      started.swap(started_);
       posted.swap(posted_);
       abort = abort_;
       stopping = stopping_;
     }
     if (abort && !aborted_) AbortLanes();
-    for (Operation& operation : started) Launch(std::move(operation));
-    for (Line& line : lines_) Poll(line);
     for (const std::function<void()>& call : posted) call();
+    for (Line& line : lines_) Poll(line);
     if (stopping) break;
   }
   AbortLanes();

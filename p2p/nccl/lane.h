@@ -115,8 +115,7 @@ class LaneDriver {
   const LaneDriverOptions options_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Operation> started_;             // not yet seen by the thread
-  std::vector<std::function<void()>> posted_;  // likewise
+  std::vector<std::function<void()>> posted_;  // not yet seen by the thread
   bool abort_ = false;
   bool stopping_ = false;
   // The thread's own.
