@@ -7,7 +7,6 @@
 #include <span>
 
 #include "absl/strings/str_cat.h"
-#include "base/status.h"
 #include "p2p/deadline.h"
 #include "p2p/mailbox.h"
 

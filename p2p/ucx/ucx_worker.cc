@@ -39,7 +39,7 @@ constexpr std::chrono::milliseconds kStillness(10);  // after which what has not
 // UCX's functions that this file calls, found when UCX is first asked for. UCX is loaded once per
 // process and never unloaded.
 // clang-format off
-#define RZ_UCP_FUNCTIONS(F)                                                                     \
+#define RZ_UCX_FUNCTIONS(F)                                                                     \
   F(ucp_get_version_string)                                                                     \
   F(ucp_config_read) F(ucp_config_modify) F(ucp_config_release)                                 \
   F(ucp_init_version) F(ucp_cleanup) F(ucp_context_query)                                       \
@@ -49,15 +49,13 @@ constexpr std::chrono::milliseconds kStillness(10);  // after which what has not
   F(ucp_ep_create) F(ucp_ep_close_nbx) F(ucp_ep_query)                                          \
   F(ucp_mem_map) F(ucp_mem_unmap) F(ucp_mem_query)                                              \
   F(ucp_am_send_nbx) F(ucp_am_recv_data_nbx) F(ucp_am_data_release)                             \
-  F(ucp_request_check_status) F(ucp_request_free)
-// clang-format on
-#define RZ_UCS_FUNCTIONS(F) \
+  F(ucp_request_check_status) F(ucp_request_free)                                               \
   F(ucs_status_string) F(ucs_debug_disable_signal) F(ucs_global_opts_set_value)
+// clang-format on
 
 struct UcxApi {
 #define RZ_DECLARE(name) decltype(&::name) name = nullptr;
-  RZ_UCP_FUNCTIONS(RZ_DECLARE)
-  RZ_UCS_FUNCTIONS(RZ_DECLARE)
+  RZ_UCX_FUNCTIONS(RZ_DECLARE)
 #undef RZ_DECLARE
   absl::Status status;  // of the loading; the functions are there only if it is OK
 };
@@ -76,19 +74,15 @@ absl::Status Find(void* library, const char* name, Function& function) {
 }
 
 absl::Status Load(UcxApi& api) {
-  void* ucp = Open("libucp.so.0");
-  void* ucs = ucp == nullptr ? nullptr : Open("libucs.so.0");
-  if (ucs == nullptr) {
+  void* ucx = Open("libucp.so.0");  // libucs, which it needs, comes with it
+  if (ucx == nullptr) {
     const char* why = dlerror();
     return FailedPrecondition("transport ucx: UCX cannot be loaded (pip install libucx-cu13): ",
                               why == nullptr ? "" : why);
   }
-#define RZ_FIND_UCP(name) RZ_RETURN_IF_ERROR(Find(ucp, #name, api.name));
-  RZ_UCP_FUNCTIONS(RZ_FIND_UCP)
-#undef RZ_FIND_UCP
-#define RZ_FIND_UCS(name) RZ_RETURN_IF_ERROR(Find(ucs, #name, api.name));
-  RZ_UCS_FUNCTIONS(RZ_FIND_UCS)
-#undef RZ_FIND_UCS
+#define RZ_FIND(name) RZ_RETURN_IF_ERROR(Find(ucx, #name, api.name));
+  RZ_UCX_FUNCTIONS(RZ_FIND)
+#undef RZ_FIND
   // UCX takes SIGHUP when it is loaded, to wait for a debugger then: a hang-up would end nothing,
   // and nobody could see that nohup has it ignored. UCX_DEBUG_SIGNO can name another signal.
   struct sigaction action = {};
