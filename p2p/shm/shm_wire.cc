@@ -153,8 +153,7 @@ void ShmWire::Drop(Peer& peer) {
   peer.waiting.clear();
 }
 
-void ShmWire::ClosePeer(WorkerId worker) {
-  Peer& peer = *PeerOf(worker);
+void ShmWire::Close(Peer& peer) {
   const std::lock_guard<std::mutex> lock(peer.mutex);
   peer.open = false;
   Drop(peer);
@@ -170,11 +169,7 @@ void ShmWire::GiveUp(WorkerId worker) {
 }
 
 void ShmWire::Disconnect() {
-  for (const std::unique_ptr<Peer>& peer : peers_) {
-    const std::lock_guard<std::mutex> lock(peer->mutex);
-    peer->open = false;
-    Drop(*peer);
-  }
+  for (const std::unique_ptr<Peer>& peer : peers_) Close(*peer);
 }
 
 }  // namespace ringzero

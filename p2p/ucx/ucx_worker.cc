@@ -59,12 +59,6 @@ struct UcxApi {
 #undef RZ_DECLARE
   absl::Status status;  // of the loading; the functions are there only if it is OK
 };
-// From where it was when this was built, else from where the loader looks.
-void* Open(const char* name) {
-  const std::string built = absl::StrCat(RINGZERO_UCX_LIBRARY_FOLDER, "/", name);
-  if (void* library = dlopen(built.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
-  return dlopen(name, RTLD_NOW | RTLD_LOCAL);
-}
 
 template <typename Function>
 absl::Status Find(void* library, const char* name, Function& function) {
@@ -74,7 +68,9 @@ absl::Status Find(void* library, const char* name, Function& function) {
 }
 
 absl::Status Load(UcxApi& api) {
-  void* ucx = Open("libucp.so.0");  // libucs, which it needs, comes with it
+  // From where it was when this was built, else from where the loader looks. It brings libucs.
+  void* ucx = dlopen(RINGZERO_UCX_LIBRARY_FOLDER "/libucp.so.0", RTLD_NOW | RTLD_LOCAL);
+  if (ucx == nullptr) ucx = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);
   if (ucx == nullptr) {
     const char* why = dlerror();
     return FailedPrecondition("transport ucx: UCX cannot be loaded (pip install libucx-cu13): ",
