@@ -2,10 +2,7 @@
 // workers of other hosts.
 //
 //   RZ_ASSIGN_OR_RETURN(const std::vector<std::string> hosts, HostsOfWorkers(seat));
-//   RZ_ASSIGN_OR_RETURN(ShmEndpoint endpoint,
-//                       ConnectShmEndpoint(seat, PeersOf(seat.self, hosts)));
-//   RZ_ASSIGN_OR_RETURN(const std::vector<std::string> names,
-//                       InterfacesToOtherHosts(seat, hosts));      // {"eth1"}
+//   PeersOf(seat.self, hosts);   InterfacesToOtherHosts(seat, hosts);      // {"eth1"}
 //
 // A host is one boot of one kernel, one network namespace (where the Unix sockets by which workers
 // meet have their names) and one user namespace (where uids mean the same): what looks like two

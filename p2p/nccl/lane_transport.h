@@ -1,13 +1,9 @@
 // LaneTransport: a Transport whose payload goes over lanes and whose words go over another
 // Transport.
 //
-//   auto news = std::make_shared<LaneNews>();
-//   TransportOptions words_options = LaneWordsOptions(options, news);
-//   ... make the transport `words` with them, on any transport: local, shm, ucx ...
+//   ... `words`: local, shm or ucx, made with LaneWordsOptions(options, news) ...
 //   RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
-//       CreateLaneTransport({.name = "nccl", .words = std::move(words), .news = news,
-//                            .lanes = std::move(lanes), .routes = routes, .memory = memory},
-//                           options));
+//       CreateLaneTransport({.name = "nccl", .words = std::move(words), .news = news, …}, options));
 //
 // A callback comes when the lane says that its operation is complete. Otherwise as Transport says
 // (docs/p2p.md).

@@ -1,8 +1,6 @@
 // NcclTransport: payload over NCCL between GPUs, words over another transport. The lanes that it is
 // made of: each is a communicator and its stream. And the memory of GPUs.
 //
-//   auto news = std::make_shared<LaneNews>();
-//   ... words: shm or ucx, made with LaneWordsOptions(options, news) ...
 //   RZ_ASSIGN_OR_RETURN(auto transport, CreateNcclTransport(seat, {.words = std::move(words),
 //                           .news = news, .gpu = {.device = 0}}, options));
 //
