@@ -282,11 +282,8 @@ MakeTransports Delayed(MakeTransports transports, uint64_t seed,
   return Each(std::move(transports), [seed, max_delay](std::unique_ptr<Transport> transport) {
     // Depends on the message alone, not on timing.
     const auto delay = [seed, max_delay, self = transport->self()](WorkerId to, MessageKey key) {
-      uint64_t random = seed;
-      for (const uint64_t part :
-           {uint64_t(self.value), uint64_t(to.value), uint64_t{key.kind}, key.tag}) {
-        random = SplitMix64(random ^ SplitMix64(part));
-      }
+      const uint64_t random =
+          MixKeys({seed, uint64_t(self.value), uint64_t(to.value), uint64_t{key.kind}, key.tag});
       return std::chrono::microseconds(random % (max_delay.count() + 1));
     };
     return MakeFaulty(std::move(transport), {.delay = delay});
