@@ -94,17 +94,6 @@ absl::StatusOr<std::unique_ptr<Transport>> Make(TransportChoice choice, const Jo
   return CreateUcxTransport(seat, request.options, std::move(ucx));
 }
 
-// `words`: what carries these.
-absl::StatusOr<std::unique_ptr<Transport>> MakeNccl(TransportChoice words, const JobSeat& seat,
-                                                    ShmEndpoint endpoint, UcxOptions ucx,
-                                                    const ConnectRequest& request) {
-  const TransportOptions& options = request.options;
-  NcclParts parts = {.news = std::make_shared<LaneNews>(), .gpu = request.gpu};
-  RZ_ASSIGN_OR_RETURN(parts.words, Make(words, seat, std::move(endpoint), std::move(ucx),
-                                        {.options = LaneWordsOptions(options, parts.news)}));
-  return CreateNcclTransport(seat, std::move(parts), options);
-}
-
 absl::StatusOr<Connection> ConnectAll(const JobSeat& seat, const ConnectRequest& request) {
   std::vector<std::string> hosts = seat.hosts;
   if (hosts.empty()) hosts.assign(static_cast<size_t>(seat.workers), "here");
@@ -126,8 +115,12 @@ absl::StatusOr<Connection> ConnectAll(const JobSeat& seat, const ConnectRequest&
   if (chosen.transport == TransportChoice::kNccl) {
     RZ_ASSIGN_OR_RETURN(const ChosenTransport words,
                         ChooseTransport(TransportChoice::kAuto, hosts));
-    RZ_ASSIGN_OR_RETURN(made.transport, MakeNccl(words.transport, seat, std::move(endpoint),
-                                                 std::move(ucx), request));
+    NcclParts parts = {.news = std::make_shared<LaneNews>(), .gpu = request.gpu};
+    RZ_ASSIGN_OR_RETURN(parts.words,
+                        Make(words.transport, seat, std::move(endpoint), std::move(ucx),
+                             {.options = LaneWordsOptions(request.options, parts.news)}));
+    RZ_ASSIGN_OR_RETURN(made.transport,
+                        CreateNcclTransport(seat, std::move(parts), request.options));
   } else {
     RZ_ASSIGN_OR_RETURN(made.transport,
                         Make(chosen.transport, seat, std::move(endpoint), std::move(ucx), request));

@@ -49,10 +49,6 @@ void LaneDriver::Abort() {
   changed_.notify_one();
 }
 
-bool LaneDriver::Idle() const {
-  return std::ranges::all_of(lines_, [](const Line& line) { return line.running.empty(); });
-}
-
 void LaneDriver::Run() {
   while (true) {
     std::vector<std::function<void()>> posted;
@@ -60,7 +56,8 @@ void LaneDriver::Run() {
     {
       std::unique_lock<std::mutex> lock(mutex_);
       const auto news = [this] { return stopping_ || !posted_.empty() || abort_ != aborted_; };
-      if (Idle()) {
+      const auto is_idle = [](const Line& line) { return line.running.empty(); };
+      if (std::ranges::all_of(lines_, is_idle)) {
         changed_.wait(lock, news);
       } else {
         changed_.wait_for(lock, kPollInterval, news);

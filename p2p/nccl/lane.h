@@ -110,7 +110,6 @@ class LaneDriver {
   void Poll(Line& line);
   void Break(const absl::Status& why);
   void AbortLanes();
-  bool Idle() const;
 
   const LaneDriverOptions options_;
   std::mutex mutex_;

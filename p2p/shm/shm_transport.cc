@@ -22,10 +22,6 @@ constexpr uint32_t kPollsPerTick = 16;  // of looks at the clock: one costs more
 constexpr int kMaxCode = static_cast<int>(absl::StatusCode::kUnauthenticated);
 constexpr int kLastWords = 4 * static_cast<int>(ShmRings::kWords);  // of a peer that is gone
 
-bool HasText(ShmToken::Type type) {
-  return type == ShmToken::Type::kNote || type == ShmToken::Type::kSmall;
-}
-
 class ShmTransport final : public Mailbox {
  public:
   ShmTransport(Parts parts, std::unique_ptr<ShmWire> wire)
@@ -346,7 +342,9 @@ absl::Status ShmPort::TakeWord(Inlet& inlet, const RingWord& word) {
   }
   std::memcpy(&inlet.token, word.data(), sizeof(inlet.token));
   inlet.text.clear();
-  if (!HasText(inlet.token.type) || inlet.token.bytes == 0) return TakeToken(inlet);
+  const ShmToken::Type type = inlet.token.type;
+  const bool has_text = type == ShmToken::Type::kNote || type == ShmToken::Type::kSmall;
+  if (!has_text || inlet.token.bytes == 0) return TakeToken(inlet);
   if (inlet.token.bytes > kMaxTextBytes) return absl::InternalError("its text is too long");
   inlet.in_text = true;
   return absl::OkStatus();

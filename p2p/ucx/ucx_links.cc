@@ -104,11 +104,6 @@ void UcxLinks::SendControl(Peer& peer, UcxType type, int32_t code) {
   SendOperation(peer, operation);
 }
 
-void UcxLinks::SendHeartbeat(Peer& peer) {
-  if (peer.heartbeat_under_way) return;  // it does not read: more would only pile up
-  SendOperation(peer, TakeOperation(peer, UcxType::kHeartbeat));
-}
-
 void UcxLinks::SayHello() {
   for (Peer& peer : peers_) {
     if (!peer.here) continue;

@@ -39,11 +39,12 @@ class UcxLinks final : public UcxListener {
   // Tells the mailbox of the blocks that have been filled, or have left: without its lock.
   void TellDone();
   bool HasDone() const { return !ended_.empty(); }
-  // A sign of life to everybody whom `needs_one` names.
+  // A sign of life to everybody whom `needs_one` names, and who has read the last one.
   template <typename NeedsOne>
   void SendHeartbeats(const NeedsOne& needs_one) {
     for (Peer& peer : peers_) {
-      if (peer.here && !peer.gone && needs_one(peer.worker)) SendHeartbeat(peer);
+      const bool hears = peer.here && !peer.gone && !peer.heartbeat_under_way;
+      if (hears && needs_one(peer.worker)) SendControl(peer, UcxType::kHeartbeat);
     }
   }
   // Calls `heard` for everybody who has sent anything since the last call.
@@ -145,7 +146,6 @@ class UcxLinks final : public UcxListener {
   void FreeOperation(Operation& operation);
   void SendOperation(Peer& peer, Operation& operation);  // with its text
   void SendControl(Peer& peer, UcxType type, int32_t code = 0);
-  void SendHeartbeat(Peer& peer);
   void SayDueGoodbye(Peer& peer);
 
   absl::Status Take(Peer& peer, const UcxHeader& header, std::span<const std::byte> data);

@@ -16,11 +16,10 @@
 namespace ringzero {
 namespace {
 
-constexpr std::chrono::seconds kFarewellLimit(1);  // for last words and their answers
-constexpr int kIdleTurns = 32;                     // before the message thread goes to sleep
-constexpr std::chrono::milliseconds kLookAtSockets(
-    1);                                 // at sockets, while the thread does not sleep
-constexpr uint64_t kStepsPerLook = 16;  // at the clock
+constexpr std::chrono::seconds kFarewellLimit(1);       // for last words and their answers
+constexpr int kIdleTurns = 32;                          // before the message thread goes to sleep
+constexpr std::chrono::milliseconds kLookAtSockets(1);  // while the thread does not sleep
+constexpr uint64_t kStepsPerLook = 16;                  // at the clock
 constexpr int kLooksPerTurn = 4;
 constexpr int kProgressPerTurn = 16;     // large payloads go on and on
 constexpr size_t kCommandsPerPeer = 64;  // so many wait without growth
