@@ -2,8 +2,6 @@
 #include "offload/state_store.h"
 
 #include <algorithm>
-#include <memory>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"

@@ -1,7 +1,6 @@
 // Chooses and makes a transport.
 #include "p2p/connect.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <set>
@@ -48,22 +47,6 @@ absl::Status CheckMemory(TransportChoice choice, MemoryKind memory) {
   return absl::OkStatus();
 }
 
-// Waits at the rendezvous, and ends with the transport: who died there puts nothing any more.
-absl::StatusOr<std::string> GetWhileUp(const JobSeat& seat, const std::string& key,
-                                       const Deadline& deadline, Transport& transport) {
-  while (true) {
-    const auto left = deadline.Left();
-    absl::StatusOr<std::string> value = seat.rendezvous->Get(key, std::min(left, kAwakeLook));
-    if (value.ok()) return value;
-    while (transport.Poll()) {  // nothing to do where a thread of its own does it
-    }
-    RZ_RETURN_IF_ERROR(transport.status());
-    if (value.status().code() != absl::StatusCode::kDeadlineExceeded || left <= kAwakeLook) {
-      return value;
-    }
-  }
-}
-
 // What really carries messages to the right neighbours, told at the rendezvous: "2 x ucx tcp/eth0".
 // For worker 0; the others only tell.
 absl::StatusOr<std::string> LinksToTheRight(const JobSeat& seat, Transport& transport) {
@@ -74,7 +57,15 @@ absl::StatusOr<std::string> LinksToTheRight(const JobSeat& seat, Transport& tran
   const Deadline deadline(seat.join_limit);
   std::map<std::string, int> links;
   for (int w = 0; w < seat.workers; ++w) {
-    absl::StatusOr<std::string> link = GetWhileUp(seat, key(w), deadline, transport);
+    absl::StatusOr<std::string> link = seat.rendezvous->Get(key(w), deadline.Look());
+    while (!link.ok()) {
+      // Ends with the transport: who died there puts nothing any more.
+      while (transport.Poll()) {  // nothing to do where a thread of its own does it
+      }
+      RZ_RETURN_IF_ERROR(transport.status());
+      if (!absl::IsDeadlineExceeded(link.status()) || deadline.over()) break;
+      link = seat.rendezvous->Get(key(w), deadline.Look());
+    }
     if (!link.ok()) {
       return WhileWaiting(link.status(), absl::StrCat("waiting for worker ", w, "'s link"));
     }
@@ -103,17 +94,6 @@ absl::StatusOr<std::unique_ptr<Transport>> Make(TransportChoice choice, const Jo
   return CreateUcxTransport(seat, request.options, std::move(ucx));
 }
 
-// `words`: what carries these.
-absl::StatusOr<std::unique_ptr<Transport>> MakeNccl(TransportChoice words, const JobSeat& seat,
-                                                    ShmEndpoint endpoint, UcxOptions ucx,
-                                                    const ConnectRequest& request) {
-  const TransportOptions& options = request.options;
-  NcclParts parts = {.news = std::make_shared<LaneNews>(), .gpu = request.gpu};
-  RZ_ASSIGN_OR_RETURN(parts.words, Make(words, seat, std::move(endpoint), std::move(ucx),
-                                        {.options = LaneWordsOptions(options, parts.news)}));
-  return CreateNcclTransport(seat, std::move(parts), options);
-}
-
 absl::StatusOr<Connection> ConnectAll(const JobSeat& seat, const ConnectRequest& request) {
   std::vector<std::string> hosts = seat.hosts;
   if (hosts.empty()) hosts.assign(static_cast<size_t>(seat.workers), "here");
@@ -135,8 +115,12 @@ absl::StatusOr<Connection> ConnectAll(const JobSeat& seat, const ConnectRequest&
   if (chosen.transport == TransportChoice::kNccl) {
     RZ_ASSIGN_OR_RETURN(const ChosenTransport words,
                         ChooseTransport(TransportChoice::kAuto, hosts));
-    RZ_ASSIGN_OR_RETURN(made.transport, MakeNccl(words.transport, seat, std::move(endpoint),
-                                                 std::move(ucx), request));
+    NcclParts parts = {.news = std::make_shared<LaneNews>(), .gpu = request.gpu};
+    RZ_ASSIGN_OR_RETURN(parts.words,
+                        Make(words.transport, seat, std::move(endpoint), std::move(ucx),
+                             {.options = LaneWordsOptions(request.options, parts.news)}));
+    RZ_ASSIGN_OR_RETURN(made.transport,
+                        CreateNcclTransport(seat, std::move(parts), request.options));
   } else {
     RZ_ASSIGN_OR_RETURN(made.transport,
                         Make(chosen.transport, seat, std::move(endpoint), std::move(ucx), request));

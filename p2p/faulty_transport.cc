@@ -81,18 +81,15 @@ class FaultyTransport final : public TransportDecorator {
     std::span<const std::byte> block = {};
     Done sent = nullptr;  // null: it is a word
   };
-  struct Channel {
-    uint64_t messages = 0;
-    Clock::time_point last;  // when the newest message is due
-  };
 
   absl::Status Send(Message message) {
     RZ_RETURN_IF_ERROR(inner().status());
     const std::lock_guard<std::mutex> lock(mutex_);
     if (closing_) return absl::FailedPreconditionError("a message after a goodbye");
     if (++messages_ == faults_.act_at_message && faults_.act) faults_.act();
-    if (faults_.max_delay.count() == 0) return SendNow(std::move(message));
-    const Clock::time_point due = DueTime(message);
+    if (faults_.delay == nullptr) return SendNow(std::move(message));
+    Clock::time_point& due = due_[{message.to, message.key.kind}];
+    due = std::max(due, Clock::now() + faults_.delay(message.to, message.key));
     queue_.emplace(due, std::move(message));
     changed_.notify_one();
     return absl::OkStatus();
@@ -101,22 +98,6 @@ class FaultyTransport final : public TransportDecorator {
   absl::Status SendNow(Message message) {
     if (message.sent == nullptr) return inner().SendWord(message.to, message.key);
     return inner().Send(message.to, message.key, message.block, std::move(message.sent));
-  }
-
-  // mutex_ held
-  Clock::time_point DueTime(const Message& message) {
-    Channel& channel = channels_[{message.to, message.key.kind}];
-    uint64_t random = faults_.seed;
-    for (const uint64_t part :
-         {static_cast<uint64_t>(self().value), static_cast<uint64_t>(message.to.value),
-          static_cast<uint64_t>(message.key.kind), channel.messages}) {
-      random = SplitMix64(random ^ SplitMix64(part));
-    }
-    ++channel.messages;
-    const auto spread = faults_.max_delay - faults_.min_delay;
-    const auto delay = faults_.min_delay + std::chrono::microseconds(random % (spread.count() + 1));
-    channel.last = std::max(channel.last, Clock::now() + delay);
-    return channel.last;
   }
 
   void Run() {
@@ -183,7 +164,7 @@ class FaultyTransport final : public TransportDecorator {
   std::condition_variable changed_;
   uint64_t messages_ = 0;
   std::atomic<uint64_t> arrived_{0};
-  std::map<std::pair<WorkerId, uint8_t>, Channel> channels_;
+  std::map<std::pair<WorkerId, uint8_t>, Clock::time_point> due_;  // by channel: its newest message
   std::multimap<Clock::time_point, Message> queue_;  // equal times: in order of insertion
   std::vector<Done> withheld_;                       // of messages that will not be sent
   bool closing_ = false;

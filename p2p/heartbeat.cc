@@ -10,15 +10,9 @@
 
 namespace ringzero {
 
-absl::StatusOr<std::shared_ptr<PulseBoard>> PulseBoard::Create(int workers) {
+absl::StatusOr<std::shared_ptr<PulseBoard>> PulseBoard::Create(int workers, const UniqueFd& file) {
   if (workers < 1) return InvalidArgument(workers, " workers; at least 1 is needed");
-  RZ_ASSIGN_OR_RETURN(Mapping memory, Mapping::SharedWithChildren(workers * sizeof(Pulse)));
-  return std::shared_ptr<PulseBoard>(new PulseBoard(workers, std::move(memory)));
-}
-
-absl::StatusOr<std::shared_ptr<PulseBoard>> PulseBoard::OfFile(const UniqueFd& file, int workers) {
-  RZ_ASSIGN_OR_RETURN(Mapping memory,
-                      Mapping::OfFile(file, FileBytes(workers), Mapping::Access::kReadWrite));
+  RZ_ASSIGN_OR_RETURN(Mapping memory, Mapping::Shared(FileBytes(workers), file));
   return std::shared_ptr<PulseBoard>(new PulseBoard(workers, std::move(memory)));
 }
 

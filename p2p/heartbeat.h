@@ -31,11 +31,10 @@ class PulseBoard {
  public:
   using Clock = std::chrono::steady_clock;  // one for all processes of a host
 
-  // Shared with the processes that this one forks later. ResourceExhausted without memory.
-  static absl::StatusOr<std::shared_ptr<PulseBoard>> Create(int workers);
-  // In a file of FileBytes (p2p/mapping.h), zeroed by whoever made it; it may be closed
-  // afterwards.
-  static absl::StatusOr<std::shared_ptr<PulseBoard>> OfFile(const UniqueFd& file, int workers);
+  // In a memory file of FileBytes (p2p/mapping.h), which may be closed afterwards. Without one:
+  // shared with the processes that this one forks later. ResourceExhausted without memory.
+  static absl::StatusOr<std::shared_ptr<PulseBoard>> Create(int workers,
+                                                            const UniqueFd& file = UniqueFd());
   static size_t FileBytes(int workers) { return workers * sizeof(Pulse); }
 
   int workers() const { return workers_; }

@@ -95,7 +95,7 @@ class Mailbox : public Transport {
   WorkerId self() const override { return self_; }
   int workers() const override { return static_cast<int>(peers_.size()); }
   absl::StatusOr<Buffer> Allocate(size_t bytes, MemoryUse use) override {
-    return MyArena(use).Allocate(bytes);
+    return arenas_[static_cast<size_t>(use)]->Allocate(bytes);
   }
   absl::Status Send(WorkerId to, MessageKey key, std::span<const std::byte> block,
                     Done sent) override;
@@ -147,7 +147,6 @@ class Mailbox : public Transport {
   // Whether the block is of memory that may be sent from.
   virtual bool MaySend(WorkerId to, std::span<const std::byte> block) const;
 
-  Arena& MyArena(MemoryUse use) const { return *arenas_[static_cast<size_t>(use)]; }
   ProgressMode progress() const { return progress_; }
 
  private:

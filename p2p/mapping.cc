@@ -74,7 +74,8 @@ absl::StatusOr<Mapping> Mapping::Anonymous(size_t bytes) {
   return mapping;
 }
 
-absl::StatusOr<Mapping> Mapping::SharedWithChildren(size_t bytes) {
+absl::StatusOr<Mapping> Mapping::Shared(size_t bytes, const UniqueFd& file) {
+  if (file) return OfFile(file, bytes, Access::kReadWrite);
   return Map(bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1);
 }
 

@@ -30,8 +30,9 @@ class Mapping {
 
   // Memory of this process alone. ResourceExhausted when the system refuses.
   static absl::StatusOr<Mapping> Anonymous(size_t bytes);
-  // Memory that the processes forked later share with this one.
-  static absl::StatusOr<Mapping> SharedWithChildren(size_t bytes);
+  // Memory that is shared with whatever process maps `file`, too; without a file, with the
+  // processes that this one forks later.
+  static absl::StatusOr<Mapping> Shared(size_t bytes, const UniqueFd& file = UniqueFd());
   // The first `bytes` of a memory file, shared with whatever process maps it, too. The file may be
   // closed afterwards. Internal unless it has so many and can't lose them: a process that reads
   // behind the end of a shrunken file is killed.

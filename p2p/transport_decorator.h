@@ -5,8 +5,7 @@
 //   RZ_ASSIGN_OR_RETURN(auto transport, CreateShmTransport(endpoint, options));
 //   transport = MakeChecksummed(std::move(transport));         // on every worker, or on none
 //
-//   transport = MakeFaulty(std::move(transport),
-//                          {.seed = 7, .max_delay = std::chrono::milliseconds(5)});
+//   transport = MakeFaulty(std::move(transport), {.seed = 7, .flip_message = 3});
 //
 // Both are thread-safe, as Transport says.
 #ifndef RINGZERO_P2P_TRANSPORT_DECORATOR_H_
@@ -91,11 +90,9 @@ std::unique_ptr<Transport> MakeChecksummed(
     std::function<std::string(MessageKey)> describe = [](MessageKey key) { return ToString(key); });
 
 struct FaultOptions {
+  // How long a message waits before it is sent, with locks held. Null: none waits.
+  std::function<std::chrono::microseconds(WorkerId to, MessageKey key)> delay;
   uint64_t seed = 0;
-  // Each message is sent after a random time in min_delay..max_delay (equal: a fixed one). 0: at
-  // once.
-  std::chrono::microseconds min_delay{0};
-  std::chrono::microseconds max_delay{0};
   // In the n-th message that arrives at this worker (from 1, all channels) one bit, chosen by the
   // seed, is not what was sent. 0: none.
   uint64_t flip_message = 0;
@@ -105,11 +102,10 @@ struct FaultOptions {
   std::function<void()> act;
 };
 
-// Delays messages, damages one, or does something worse at one. How long a message waits depends on
-// the seed, the worker, the channel and the message's number in its channel alone, not on timing;
-// order within a channel is kept. Delayed sends come from a thread of its own. Close
-// says goodbye once everything delayed has been sent, so it may return OK and fail later; errors of
-// a delayed send that are not the transport's end abort it.
+// Delays messages, damages one, or does something worse at one. Order within a channel is kept.
+// Delayed sends come from a thread of its own. Close says goodbye once everything delayed has been
+// sent, so it may return OK and fail later; errors of a delayed send that are not the transport's
+// end abort it.
 std::unique_ptr<Transport> MakeFaulty(std::unique_ptr<Transport> transport, FaultOptions faults);
 
 }  // namespace ringzero

@@ -611,7 +611,10 @@ void Injection::Reach(Point point) const {
 std::unique_ptr<Transport> Injection::Wrap(std::unique_ptr<Transport> transport) const {
   const bool at_message = inject_.action != Action::kNone && inject_.at == Point::kMessage;
   if (!at_message && inject_.delay.count() == 0) return transport;
-  FaultOptions faults{.seed = inject_.seed, .min_delay = inject_.delay, .max_delay = inject_.delay};
+  FaultOptions faults{.seed = inject_.seed};
+  if (const auto delay = inject_.delay; delay.count() > 0) {
+    faults.delay = [delay](WorkerId, MessageKey) { return delay; };
+  }
   if (at_message && inject_.action == Action::kFlip) {
     faults.flip_message = inject_.number;
   } else if (at_message) {

@@ -122,29 +122,24 @@ std::set<std::string> InterfacesTo(const Addresses& own, const std::vector<std::
 
 }  // namespace
 
-absl::StatusOr<std::string> HostIdentity() {
-  RZ_ASSIGN_OR_RETURN(const std::string boot, ReadWholeFile("/proc/sys/kernel/random/boot_id"));
-  std::string identity = absl::StrCat("boot ", absl::StripAsciiWhitespace(boot));
-  for (const char* kind : {"net", "user"}) {
-    std::error_code error;
-    const auto name = std::filesystem::read_symlink(absl::StrCat("/proc/self/ns/", kind), error);
-    if (error) {
-      return Unavailable("cannot tell this host from others: /proc/self/ns/", kind, ": ",
-                         error.message());
-    }
-    absl::StrAppend(&identity, ", ", name.string());
-  }
-  return identity;
-}
-
 absl::StatusOr<std::string> ThisHost() {
   if (const char* given = std::getenv("RINGZERO_HOST"); given != nullptr && *given != '\0') {
     return given;
   }
   char name[256] = {};
   if (gethostname(name, sizeof(name) - 1) != 0) name[0] = '?';
-  RZ_ASSIGN_OR_RETURN(const std::string identity, HostIdentity());
-  return absl::StrCat(name, " ", identity);
+  RZ_ASSIGN_OR_RETURN(const std::string boot, ReadWholeFile("/proc/sys/kernel/random/boot_id"));
+  std::string host = absl::StrCat(name, " boot ", absl::StripAsciiWhitespace(boot));
+  for (const char* kind : {"net", "user"}) {
+    std::error_code error;
+    const auto space = std::filesystem::read_symlink(absl::StrCat("/proc/self/ns/", kind), error);
+    if (error) {
+      return Unavailable("cannot tell this host from others: /proc/self/ns/", kind, ": ",
+                         error.message());
+    }
+    absl::StrAppend(&host, ", ", space.string());
+  }
+  return host;
 }
 
 absl::StatusOr<std::vector<std::string>> HostsOfWorkers(const JobSeat& seat) {

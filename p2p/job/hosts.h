@@ -2,10 +2,7 @@
 // workers of other hosts.
 //
 //   RZ_ASSIGN_OR_RETURN(const std::vector<std::string> hosts, HostsOfWorkers(seat));
-//   RZ_ASSIGN_OR_RETURN(ShmEndpoint endpoint,
-//                       ConnectShmEndpoint(seat, PeersOf(seat.self, hosts)));
-//   RZ_ASSIGN_OR_RETURN(const std::vector<std::string> names,
-//                       InterfacesToOtherHosts(seat, hosts));      // {"eth1"}
+//   PeersOf(seat.self, hosts);   InterfacesToOtherHosts(seat, hosts);      // {"eth1"}
 //
 // A host is one boot of one kernel, one network namespace (where the Unix sockets by which workers
 // meet have their names) and one user namespace (where uids mean the same): what looks like two
@@ -22,11 +19,9 @@
 
 namespace ringzero {
 
-// One line, equal for two processes if and only if they are on one host: "boot 6f1c…,
-// net:[4026531840], user:[4026531837]". An error where /proc does not tell.
-absl::StatusOr<std::string> HostIdentity();
-
-// This host's name, a space, and its identity. RINGZERO_HOST in the environment replaces both.
+// One line, equal for two processes if and only if they are on one host: its name, a space, and
+// "boot 6f1c…, net:[4026531840], user:[4026531837]". RINGZERO_HOST in the environment replaces it.
+// An error where /proc does not tell.
 absl::StatusOr<std::string> ThisHost();
 
 // ThisHost of each worker, told by TellAll.

@@ -141,7 +141,10 @@ class Reader {
       RZ_RETURN_IF_ERROR(ReadLauncher(*launcher));
       RZ_RETURN_IF_ERROR(CheckFlags(*launcher));
     } else if (flags_.worker.has_value()) {
-      RZ_RETURN_IF_ERROR(ReadFlags());
+      if (!flags_.workers.has_value()) {
+        return InvalidArgument("--worker ", *flags_.worker, " of how many? --workers N says it");
+      }
+      RZ_RETURN_IF_ERROR(TakeNumbers("--worker", *flags_.worker, *flags_.workers));
     } else if (!flags_.rendezvous.empty() || Set({"RINGZERO_RENDEZVOUS"}) != nullptr) {
       return InvalidArgument(
           flags_.rendezvous.empty() ? "RINGZERO_RENDEZVOUS" : "--rendezvous",
@@ -270,13 +273,6 @@ class Reader {
     };
     RZ_RETURN_IF_ERROR(check("--worker", flags_.worker, launcher.worker, identity_.self.value));
     return check("--workers", flags_.workers, launcher.workers, identity_.workers);
-  }
-
-  absl::Status ReadFlags() {
-    if (!flags_.workers.has_value()) {
-      return InvalidArgument("--worker ", *flags_.worker, " of how many? --workers N says it");
-    }
-    return TakeNumbers("--worker", *flags_.worker, *flags_.workers);
   }
 
   absl::StatusOr<std::string> FindPlace() {

@@ -228,7 +228,9 @@ absl::StatusOr<std::string> RunBody(const ChildBody& body, RecordWriter& records
 // One forked child that runs a body and reports; ended and reaped by its owner.
 class WorkerProcess {
  public:
-  explicit WorkerProcess(WorkerId worker) : worker_(worker) {}
+  // `stop_limit`: how long the child may be stopped.
+  WorkerProcess(WorkerId worker, std::chrono::milliseconds stop_limit)
+      : worker_(worker), stop_limit_(stop_limit) {}
   WorkerProcess(const WorkerProcess&) = delete;
   WorkerProcess& operator=(const WorkerProcess&) = delete;
   // Kills (SIGKILL) and reaps the child if it still lives.
@@ -298,12 +300,12 @@ class WorkerProcess {
     return std::exchange(end_, std::nullopt);
   }
 
-  // Whether the child is stopped (SIGSTOP, SIGTSTP, …) now.
+  // Nothing, unless the child is stopped now.
   struct Stop {
-    int signal = 0;  // 0: it runs
-    int count = 0;   // of all its stops so far
+    int signal = 0;  // SIGSTOP, SIGTSTP, …
+    Deadline limit;
   };
-  Stop Stopped() {
+  const std::optional<Stop>& Stopped() {
     AskSystem();
     return stop_;
   }
@@ -326,10 +328,10 @@ class WorkerProcess {
       if (changed < 0 && errno == EINTR) continue;
       if (changed == 0) return;
       if (changed > 0 && WIFSTOPPED(status)) {
-        stop_ = {WSTOPSIG(status), stop_.count + 1};
+        stop_ = {WSTOPSIG(status), Deadline(stop_limit_)};
         continue;
       }
-      stop_.signal = 0;
+      stop_.reset();
       if (changed > 0 && WIFCONTINUED(status)) continue;
       pid_ = -1;
       if (changed < 0) {
@@ -355,7 +357,8 @@ class WorkerProcess {
   pid_t pid_ = -1;          // -1: not forked yet, or reaped
   std::string oom_file_;    // where the kernel counts the processes it has ended for lack of memory
   int64_t oom_kills_ = -1;  // its count at the fork
-  Stop stop_;
+  const std::chrono::milliseconds stop_limit_;
+  std::optional<Stop> stop_;
   std::optional<End> end_;
   UniqueFd socket_;
   std::string arrived_;  // the first part of a record
@@ -429,7 +432,7 @@ class Launch {
         signals_.Close();
         return body(context);
       };
-      WorkerProcess& process = workers_.emplace_back(WorkerId(w)).process;
+      WorkerProcess& process = workers_.emplace_back(WorkerId(w), options_.peer_timeout).process;
       RZ_RETURN_IF_ERROR(process.Fork(signals_.previous_mask(), run));
     }
     return absl::OkStatus();
@@ -441,7 +444,9 @@ class Launch {
       for (Worker& worker : workers_) ReadRecords(worker);
       ReadSignals();
       for (Worker& worker : workers_) Reap(worker);
-      for (Worker& worker : workers_) CheckStopped(worker);
+      for (Worker& worker : workers_) {
+        if (const auto& stop = worker.process.Stopped(); stop && stop->limit.over()) Lose(worker);
+      }
       if (deadline_.has_value() && deadline_->over()) {
         Enter(phase_ == Phase::kTerminated ? Phase::kKilled : Phase::kTerminated);
       }
@@ -458,13 +463,11 @@ class Launch {
 
  private:
   struct Worker {
-    explicit Worker(WorkerId id) : process(id) {}
+    Worker(WorkerId id, std::chrono::milliseconds stop_limit) : process(id, stop_limit) {}
 
     WorkerProcess process;
     std::optional<std::string> result;
     bool told = false;  // it has told a failure of its own
-    int stops = 0;      // so far
-    std::optional<Deadline> stop_limit;
     bool lost = false;  // its stop took too long, and is among the failures
   };
   struct Failure {
@@ -546,23 +549,15 @@ class Launch {
     Enter(Phase::kGrace);
   }
 
-  void CheckStopped(Worker& worker) {
-    const WorkerProcess::Stop stopped = worker.process.Stopped();
-    if (stopped.signal == 0) return;
-    if (std::exchange(worker.stops, stopped.count) != stopped.count) {
-      worker.stop_limit.emplace(options_.peer_timeout);
-    }
-    if (worker.stop_limit->over()) Lose(worker);
-  }
-
   // If the worker is stopped: its stop is a failure, and it could not end by itself.
   void Lose(Worker& worker) {
-    const int signal = worker.process.Stopped().signal;
-    if (signal == 0 || std::exchange(worker.lost, true)) return;
+    const std::optional<WorkerProcess::Stop> stop = worker.process.Stopped();
+    if (!stop.has_value() || std::exchange(worker.lost, true)) return;
     const double seconds = std::chrono::duration<double>(options_.peer_timeout).count();
     worker.told = true;
-    failures_.push_back({Unavailable(NameOf(worker), " was stopped by signal ", signal, " (",
-                                     strsignal(signal), "); peer_timeout is ", seconds, " s")});
+    failures_.push_back(
+        {Unavailable(NameOf(worker), " was stopped by signal ", stop->signal, " (",
+                     strsignal(stop->signal), "); peer_timeout is ", seconds, " s")});
     worker.process.Signal(SIGKILL);
     Enter(Phase::kGrace);
   }
@@ -577,7 +572,7 @@ class Launch {
     const bool kill = phase == Phase::kKilled;
     const bool ask = phase == Phase::kInterrupted;
     for (Worker& worker : workers_) {
-      const bool stopped = worker.process.Stopped().signal != 0;
+      const bool stopped = worker.process.Stopped().has_value();
       worker.process.Signal(kill || stopped ? SIGKILL : ask ? options_.interrupt.signal : SIGTERM);
     }
     deadline_.reset();

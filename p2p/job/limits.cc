@@ -98,7 +98,7 @@ struct MadeTasks {
 
 absl::Status CheckTaskLimit(const LaunchNeeds& needs) {
   const int wanted = needs.workers * needs.tasks;
-  RZ_ASSIGN_OR_RETURN(const Mapping memory, Mapping::SharedWithChildren(sizeof(MadeTasks)));
+  RZ_ASSIGN_OR_RETURN(const Mapping memory, Mapping::Shared(sizeof(MadeTasks)));
   MadeTasks& made = *new (memory.data()) MadeTasks;
   const pid_t child = fork();
   if (child == 0) MakeTasks(wanted, made);

@@ -287,11 +287,6 @@ constexpr char kJoin[] = "join.";
 constexpr char kAccepted[] = "accepted.";
 constexpr char kStartKey[] = "start";
 
-// "worker 2", "workers 2, 3".
-std::string Workers(const std::vector<int>& workers) {
-  return absl::StrCat(workers.size() == 1 ? "worker " : "workers ", absl::StrJoin(workers, ", "));
-}
-
 class StoreRendezvous final : public Rendezvous {
  public:
   StoreRendezvous(std::unique_ptr<RendezvousStore> store, const Gathering& gathering)
@@ -416,9 +411,10 @@ class StoreRendezvous final : public Rendezvous {
     // All have left their numbers; then it is worker 0 who did not answer.
     if (missing.empty()) missing.push_back(0);
     const double seconds = std::chrono::duration<double>(gathering_.limit).count();
-    return absl::DeadlineExceededError(absl::StrCat("rendezvous ", name(), ": ", Workers(missing),
-                                                    " of ", gathering_.workers,
-                                                    " did not come within ", seconds, " s"));
+    return absl::DeadlineExceededError(
+        absl::StrCat("rendezvous ", name(), ": ", missing.size() == 1 ? "worker " : "workers ",
+                     absl::StrJoin(missing, ", "), " of ", gathering_.workers,
+                     " did not come within ", seconds, " s"));
   }
 
   // Whether all have left. `but_for_silent`: silent workers, who never will, count as gone.

@@ -71,19 +71,17 @@ absl::StatusOr<std::unique_ptr<RendezvousStore>> OpenFileStore(const std::string
 
 // A RendezvousStore that several threads use, one call at a time. It tells what our workers have
 // written from anything else that lies there: a digest of key and value stands before the value.
-// Anybody can make such a digest: it is against accidents, not attackers. Errors: those of
-// RendezvousStore, and those named at the functions.
+// Anybody can make such a digest: it is against accidents, not attackers. As RendezvousStore, but:
 class CheckedStore {
  public:
   explicit CheckedStore(std::unique_ptr<RendezvousStore> store)
       : name_(store->name()), store_(std::move(store)) {}
 
   std::string name() const { return name_; }
-  // Puts or replaces.
   absl::Status Write(const std::string& key, const std::string& value);
   // AlreadyExists when there is another value, InvalidArgument when none of our workers wrote it.
   absl::Status WriteOnce(const std::string& key, const std::string& value);
-  // Nothing until the key is put. InvalidArgument for what none of our workers wrote.
+  // InvalidArgument for what none of our workers wrote.
   absl::StatusOr<std::optional<std::string>> Read(const std::string& key);
   // "" for nothing, and for what none of our workers wrote.
   absl::StatusOr<std::string> ReadOrEmpty(const std::string& key);
@@ -125,13 +123,7 @@ absl::StatusOr<std::shared_ptr<Rendezvous>> GatherAt(std::unique_ptr<RendezvousS
 inline constexpr char kAliveKeys[] = "alive.";  // what the keys of a Presence begin with
 
 // A worker's signs of life at the store, and what those of the others say: from its first moment
-// there until it leaves.
-//
-//   Presence presence(store, {.self = WorkerId(1), .workers = 4}, number);
-//   while (…) RZ_RETURN_IF_ERROR(presence.status());   // "worker 2 gave no sign of life for 5.0 s"
-//   presence.Leave(absl::OkStatus());                  // its transport watches from now on
-//
-// A thread of its own writes "alive.<worker>" again and again, and reads those of all others, at
+// there until it leaves. A thread of its own writes "alive.<worker>" again and again, and reads those of all others, at
 // least ten times in peer_timeout. Why so: docs/decisions/0040-signs-of-life-at-the-store.md.
 class Presence {
  public:

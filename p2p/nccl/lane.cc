@@ -32,11 +32,9 @@ LaneDriver::~LaneDriver() {
 }
 
 void LaneDriver::Start(Operation operation) {
-  const std::lock_guard<std::mutex> lock(mutex_);
   RZ_CHECK(operation.lane >= 0 && operation.lane < static_cast<int>(lines_.size()),
            absl::StrCat("lane ", operation.lane));
-  started_.push_back(std::move(operation));
-  changed_.notify_one();
+  Post([this, operation = std::move(operation)]() mutable { Launch(std::move(operation)); });
 }
 
 void LaneDriver::Post(std::function<void()> call) {
@@ -51,34 +49,26 @@ void LaneDriver::Abort() {
   changed_.notify_one();
 }
 
-bool LaneDriver::Idle() const {
-  return std::ranges::all_of(lines_, [](const Line& line) { return line.running.empty(); });
-}
-
 void LaneDriver::Run() {
   while (true) {
-    std::vector<Operation> started;
     std::vector<std::function<void()>> posted;
     bool abort = false, stopping = false;
     {
       std::unique_lock<std::mutex> lock(mutex_);
-      const auto news = [this] {
-        return stopping_ || !started_.empty() || !posted_.empty() || abort_ != aborted_;
-      };
-      if (Idle()) {
+      const auto news = [this] { return stopping_ || !posted_.empty() || abort_ != aborted_; };
+      const auto is_idle = [](const Line& line) { return line.running.empty(); };
+      if (std::ranges::all_of(lines_, is_idle)) {
         changed_.wait(lock, news);
       } else {
         changed_.wait_for(lock, kPollInterval, news);
       }
-      started.swap(started_);
       posted.swap(posted_);
       abort = abort_;
       stopping = stopping_;
     }
     if (abort && !aborted_) AbortLanes();
-    for (Operation& operation : started) Launch(std::move(operation));
-    for (Line& line : lines_) Poll(line);
     for (const std::function<void()>& call : posted) call();
+    for (Line& line : lines_) Poll(line);
     if (stopping) break;
   }
   AbortLanes();
@@ -88,8 +78,7 @@ void LaneDriver::Run() {
 void LaneDriver::Launch(Operation operation) {
   if (aborted_) return;
   Line& line = lines_[operation.lane];
-  const LaneOp op = {operation.direction, operation.peer, operation.block.data(),
-                     operation.block.size()};
+  const LaneOp op = operation.op;
   // Kept first: a lane that has failed may have begun to touch it.
   line.running.push_back({std::move(operation), Deadline(options_.stall_limit)});
   const absl::Status launched = line.lane->Start(op);
@@ -110,13 +99,12 @@ void LaneDriver::Poll(Line& line) {
     operation.done();
   }
   if (line.running.empty()) return;
-  const Running& first = line.running.front();
-  if (!first.stalled.over()) return;
-  const bool sends = first.operation.direction == LaneOp::Direction::kSend;
-  Break(absl::DeadlineExceededError(
-      absl::StrCat("lane ", line.lane->name(), ": ", first.operation.block.size(), " bytes ",
-                   sends ? "to" : "from", " worker ", first.operation.peer.value,
-                   " are under way for ", options_.stall_limit.count(), " ms (stall_limit)")));
+  const LaneOp& first = line.running.front().operation.op;
+  if (!line.running.front().stalled.over()) return;
+  const char* const way = first.direction == LaneOp::Direction::kSend ? "to" : "from";
+  Break(absl::DeadlineExceededError(absl::StrCat(
+      "lane ", line.lane->name(), ": ", first.block.size(), " bytes ", way, " worker ",
+      first.peer.value, " are under way for ", options_.stall_limit.count(), " ms (stall_limit)")));
 }
 
 void LaneDriver::Break(const absl::Status& why) {

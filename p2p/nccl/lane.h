@@ -1,7 +1,7 @@
 // Lane: one worker's end of a FIFO of payload among a group of workers: what an NCCL communicator
 // and its stream are.
 //
-//   RZ_RETURN_IF_ERROR(lane->Start({LaneOp::Direction::kSend, WorkerId(1), data, bytes}));
+//   RZ_RETURN_IF_ERROR(lane->Start({LaneOp::Direction::kSend, WorkerId(1), block}));
 //   RZ_ASSIGN_OR_RETURN(int64_t done, lane->Completed());    // of all started, from the first on
 //
 // Operations run one after the other in the order in which they were started, each when its
@@ -39,8 +39,7 @@ struct LaneOp {
   enum class Direction : uint8_t { kSend, kReceive };
   Direction direction = Direction::kSend;
   WorkerId peer;  // of the lane's group; it may be this worker, which then starts both
-  std::byte* data = nullptr;
-  size_t bytes = 0;
+  std::span<std::byte> block;
 };
 
 class Lane {
@@ -70,8 +69,8 @@ struct LaneDriverOptions {
 //
 //   LaneDriver driver(std::move(lanes), {.stall_limit = std::chrono::seconds(60),
 //                                        .on_failure = [](const absl::Status& why) { ... }});
-//   driver.Start({.lane = 2, .direction = LaneOp::Direction::kReceive, .peer = WorkerId(1),
-//                 .block = block, .done = [] { ... }});
+//   driver.Start({.lane = 2, .op = {LaneOp::Direction::kReceive, WorkerId(1), block},
+//                 .done = [] { ... }});
 //
 // All calls of a Lane are this thread's. It sleeps while nothing is under way, and looks every
 // 20 µs while something is (a device cannot wake it). An operation's block must stay until it is
@@ -82,9 +81,7 @@ class LaneDriver {
  public:
   struct Operation {
     int lane = 0;
-    LaneOp::Direction direction = LaneOp::Direction::kSend;
-    WorkerId peer;
-    std::span<std::byte> block;
+    LaneOp op;
     std::function<void()> done;  // on the driver's thread
   };
 
@@ -113,13 +110,11 @@ class LaneDriver {
   void Poll(Line& line);
   void Break(const absl::Status& why);
   void AbortLanes();
-  bool Idle() const;
 
   const LaneDriverOptions options_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Operation> started_;             // not yet seen by the thread
-  std::vector<std::function<void()>> posted_;  // likewise
+  std::vector<std::function<void()>> posted_;  // not yet seen by the thread
   bool abort_ = false;
   bool stopping_ = false;
   // The thread's own.

@@ -7,7 +7,6 @@
 #include <span>
 
 #include "absl/strings/str_cat.h"
-#include "base/status.h"
 #include "p2p/deadline.h"
 #include "p2p/mailbox.h"
 
@@ -241,9 +240,7 @@ class LaneWire final : public Wire {
   void StartSend(WorkerId to, const Offered& offered) {
     ++peers_[to.value].sending;
     driver_->Start({.lane = routes_.to[to.value],
-                    .direction = LaneOp::Direction::kSend,
-                    .peer = to,
-                    .block = offered.block,
+                    .op = {LaneOp::Direction::kSend, to, offered.block},
                     .done = [this, to, word = offered.word] { Sent(to, word); }});
   }
   void Offer(WorkerId to, const LaneWord& message, std::span<std::byte> block) {
@@ -274,9 +271,7 @@ class LaneWire final : public Wire {
     }
     ++peers_[from.value].receiving;
     driver_->Start({.lane = routes_.from[from.value],
-                    .direction = LaneOp::Direction::kReceive,
-                    .peer = from,
-                    .block = block,
+                    .op = {LaneOp::Direction::kReceive, from, block},
                     .done = [this, from, offer] { Received(from, offer); }});
     if (from == self_) return Go(self_, offer);
     LaneWord go = offer;
@@ -409,7 +404,9 @@ class LaneTransport final : public Mailbox {
       if (wire_->SaidGoodbye(from)) return std::string(kLaneGone);
       return Answer(from, text);
     });
-    news_->ListenWith([this](const absl::Status& why) { wire_->OnWordsFailed(why); });
+    ListenWith([this](const absl::Status& why) { wire_->OnWordsFailed(why); });
+    const absl::Status before = words_->status();
+    if (!before.ok()) wire_->OnWordsFailed(before);
     wire_->SayHello();
     return absl::OkStatus();
   }
@@ -423,7 +420,7 @@ class LaneTransport final : public Mailbox {
     wire_->Detach();
     // These call us until they are gone.
     driver_.reset();
-    news_->ListenWith(nullptr);
+    ListenWith(nullptr);
     words_.reset();
     RunCallbacks();
   }
@@ -439,6 +436,11 @@ class LaneTransport final : public Mailbox {
   }
 
  private:
+  void ListenWith(std::function<void(const absl::Status&)> listener) {
+    const std::lock_guard<std::mutex> lock(news_->mutex);
+    news_->listener = std::move(listener);
+  }
+
   const std::string name_;
   const std::unique_ptr<LaneWire> wire_;
   const std::shared_ptr<LaneNews> news_;
@@ -463,32 +465,17 @@ absl::Status CheckRoutes(const LaneParts& parts, int workers) {
 
 }  // namespace
 
-void LaneNews::Tell(const absl::Status& why) {
-  Listener listener;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    told_ = why;
-    listener = listener_;
-  }
-  if (listener != nullptr) listener(why);
-}
-
-void LaneNews::ListenWith(const Listener& listener) {
-  std::optional<absl::Status> told;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    listener_ = listener;
-    told = told_;
-  }
-  if (listener != nullptr && told.has_value()) listener(*told);
-}
-
 TransportOptions LaneWordsOptions(const TransportOptions& options, std::shared_ptr<LaneNews> news) {
   TransportOptions words;
   words.parameter_bytes = 4096;
   words.sum_bytes = 4096;  // for wakes
   words.peer_timeout = options.peer_timeout;
-  words.on_failure = [news = std::move(news)](const absl::Status& why) { news->Tell(why); };
+  words.on_failure = [news = std::move(news)](const absl::Status& why) {
+    std::unique_lock<std::mutex> lock(news->mutex);
+    const auto listener = news->listener;
+    lock.unlock();
+    if (listener != nullptr) listener(why);
+  };
   return words;
 }
 

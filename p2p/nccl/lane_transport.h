@@ -1,13 +1,9 @@
 // LaneTransport: a Transport whose payload goes over lanes and whose words go over another
 // Transport.
 //
-//   auto news = std::make_shared<LaneNews>();
-//   TransportOptions words_options = LaneWordsOptions(options, news);
-//   ... make the transport `words` with them, on any transport: local, shm, ucx ...
+//   ... `words`: local, shm or ucx, made with LaneWordsOptions(options, news) ...
 //   RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
-//       CreateLaneTransport({.name = "nccl", .words = std::move(words), .news = news,
-//                            .lanes = std::move(lanes), .routes = routes, .memory = memory},
-//                           options));
+//       CreateLaneTransport({.name = "nccl", .words = std::move(words), .news = news, …}, options));
 //
 // A callback comes when the lane says that its operation is complete. Otherwise as Transport says
 // (docs/p2p.md).
@@ -19,7 +15,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -44,18 +39,10 @@ struct LaneRoutes {
   std::vector<int> from;  // to this worker
 };
 
-// What the transport for words tells.
-class LaneNews {
- public:
-  using Listener = std::function<void(const absl::Status&)>;
-  void Tell(const absl::Status& why);
-  // What was told before comes now. None: nobody listens.
-  void ListenWith(const Listener& listener);
-
- private:
-  std::mutex mutex_;
-  std::optional<absl::Status> told_;
-  Listener listener_;
+// How the transport for words tells that it has failed: by `listener`, if there is one yet.
+struct LaneNews {
+  std::mutex mutex;
+  std::function<void(const absl::Status&)> listener;
 };
 
 // How the transport for words must be created: without payload, `options`' limits, its end told to

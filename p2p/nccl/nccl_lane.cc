@@ -145,15 +145,15 @@ absl::Status AwaitCommunicator(ncclComm_t communicator, const Deadline& limit, c
 
 class NcclLane final : public Lane {
  public:
-  NcclLane(NcclGroup group, WorkerId self, int device)
-      : group_(std::move(group)), self_(self), device_(device) {}
+  NcclLane(const WorkerPair& pair, WorkerId self, int device)
+      : pair_(pair), self_(self), device_(device) {}
   ~NcclLane() override {
     Abort();
     if (stream_ != nullptr) (void)LoadedNccl().cudaStreamDestroy(stream_);
     for (const cudaEvent_t event : free_events_) (void)LoadedNccl().cudaEventDestroy(event);
   }
 
-  std::string name() const override { return absl::StrCat("nccl ", group_.name); }
+  std::string name() const override { return absl::StrCat("nccl ", PairName()); }
 
   absl::Status Connect(const JobSeat& seat, const Deadline& limit) {
     const NcclApi& api = LoadedNccl();
@@ -161,15 +161,15 @@ class NcclLane final : public Lane {
     RZ_RETURN_IF_ERROR(CudaStatus(api.cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
                                   "cudaStreamCreateWithFlags"));
     ncclUniqueId id = {};
-    const std::string key = absl::StrCat("nccl/", group_.name);
-    if (group_.workers.front() == self_) {
+    const std::string key = absl::StrCat("nccl/", PairName());
+    if (pair_.first == self_) {
       RZ_RETURN_IF_ERROR(NcclStatus(api.ncclGetUniqueId(&id), nullptr, "ncclGetUniqueId"));
       RZ_RETURN_IF_ERROR(seat.rendezvous->Put(key, std::string(id.internal, sizeof(id.internal))));
     } else {
       const absl::StatusOr<std::string> text = seat.rendezvous->Get(key, limit.Left());
       if (!text.ok()) {
-        return WhileWaiting(text.status(), absl::StrCat("worker ", group_.workers.front().value,
-                                                        " has not told lane ", group_.name));
+        return WhileWaiting(text.status(), absl::StrCat("worker ", pair_.first.value,
+                                                        " has not told lane ", PairName()));
       }
       if (text->size() != sizeof(id.internal)) {
         return Internal("'", key, "' has ", text->size(), " bytes");
@@ -178,21 +178,20 @@ class NcclLane final : public Lane {
     }
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    const ncclResult_t begun = api.ncclCommInitRankConfig(
-        &communicator_, static_cast<int>(group_.workers.size()), id, PlaceOf(self_), &config);
+    const int workers = pair_.first == pair_.second ? 1 : 2;
+    const ncclResult_t begun =
+        api.ncclCommInitRankConfig(&communicator_, workers, id, PlaceOf(self_), &config);
     RZ_RETURN_IF_ERROR(NcclStatus(begun, communicator_, "ncclCommInitRankConfig"));
     return AwaitCommunicator(communicator_, limit, "ncclCommInitRankConfig");
   }
 
-  // Within one group call of all lanes, on `scratch` of two times the workers' warm-up payloads.
+  // Within one group call of all lanes, on `scratch` of two warm-up payloads.
   absl::Status WarmUp(std::byte* scratch) {
-    for (const WorkerId peer : group_.workers) {
-      if (peer == self_ && group_.workers.size() > 1) continue;
-      for (const auto direction : {LaneOp::Direction::kSend, LaneOp::Direction::kReceive}) {
-        const ncclResult_t result = Enqueue({direction, peer, scratch, kWarmUpBytes});
-        RZ_RETURN_IF_ERROR(NcclStatus(result, communicator_, "the first use"));
-        scratch += kWarmUpBytes;
-      }
+    const WorkerId peer = pair_.first == self_ ? pair_.second : pair_.first;
+    for (const auto direction : {LaneOp::Direction::kSend, LaneOp::Direction::kReceive}) {
+      const ncclResult_t result = Enqueue({direction, peer, {scratch, kWarmUpBytes}});
+      RZ_RETURN_IF_ERROR(NcclStatus(result, communicator_, "the first use"));
+      scratch += kWarmUpBytes;
     }
     return absl::OkStatus();
   }
@@ -244,9 +243,9 @@ class NcclLane final : public Lane {
   };
 
   // A worker's place in the communicator: what NCCL counts.
-  int PlaceOf(WorkerId worker) const {
-    const auto at = std::find(group_.workers.begin(), group_.workers.end(), worker);
-    return static_cast<int>(at - group_.workers.begin());
+  int PlaceOf(WorkerId worker) const { return worker == pair_.first ? 0 : 1; }
+  std::string PairName() const {
+    return absl::StrCat(pair_.first.value, " -> ", pair_.second.value);
   }
   absl::Status Advance() {
     RZ_RETURN_IF_ERROR(CudaStatus(LoadedNccl().cudaSetDevice(device_), "cudaSetDevice"));
@@ -291,9 +290,10 @@ class NcclLane final : public Lane {
 
   ncclResult_t Enqueue(const LaneOp& op) {
     const int place = PlaceOf(op.peer);
+    const auto [data, bytes] = std::pair(op.block.data(), op.block.size());
     return op.direction == LaneOp::Direction::kSend
-               ? LoadedNccl().ncclSend(op.data, op.bytes, ncclUint8, place, communicator_, stream_)
-               : LoadedNccl().ncclRecv(op.data, op.bytes, ncclUint8, place, communicator_, stream_);
+               ? LoadedNccl().ncclSend(data, bytes, ncclUint8, place, communicator_, stream_)
+               : LoadedNccl().ncclRecv(data, bytes, ncclUint8, place, communicator_, stream_);
   }
 
   absl::Status Mark() {
@@ -322,7 +322,7 @@ class NcclLane final : public Lane {
     return absl::OkStatus();
   }
 
-  const NcclGroup group_;
+  const WorkerPair pair_;
   const WorkerId self_;
   const int device_;
   ncclComm_t communicator_ = nullptr;
@@ -352,16 +352,14 @@ absl::Status CheckGpus(const JobSeat& seat, int device) {
 }
 
 absl::Status WarmUpAll(const std::vector<NcclLane*>& lanes, const PayloadMemory& memory,
-                       const std::pair<int, Deadline>& workers_and_limit) {
-  const auto& [workers, limit] = workers_and_limit;
-  const size_t each_bytes = 2 * kWarmUpBytes * static_cast<size_t>(workers);
-  RZ_ASSIGN_OR_RETURN(const Mapping scratch, memory.map(each_bytes * lanes.size()));
+                       const Deadline& limit) {
+  RZ_ASSIGN_OR_RETURN(const Mapping scratch, memory.map(2 * kWarmUpBytes * lanes.size()));
   RZ_RETURN_IF_ERROR(NcclStatus(LoadedNccl().ncclGroupStart(), nullptr, "ncclGroupStart"));
   absl::Status status;
   std::byte* at = scratch.data();
   for (NcclLane* lane : lanes) {
     if (status.ok()) status = lane->WarmUp(at);
-    at += each_bytes;
+    at += 2 * kWarmUpBytes;
   }
   status.Update(NcclStatus(LoadedNccl().ncclGroupEnd(), nullptr, "ncclGroupEnd"));
   for (NcclLane* lane : lanes) {
@@ -421,7 +419,7 @@ absl::StatusOr<PayloadMemory> MakeCudaMemory(int device, CudaPlace place) {
   return memory;
 }
 
-absl::StatusOr<NcclLanes> MakeNcclLanes(const JobSeat& seat, const std::vector<NcclGroup>& groups,
+absl::StatusOr<NcclLanes> MakeNcclLanes(const JobSeat& seat, const std::vector<WorkerPair>& pairs,
                                         int device, CudaPlace place) {
   NcclLanes made;
   RZ_ASSIGN_OR_RETURN(made.memory, MakeCudaMemory(device, place));
@@ -430,17 +428,17 @@ absl::StatusOr<NcclLanes> MakeNcclLanes(const JobSeat& seat, const std::vector<N
   RZ_RETURN_IF_ERROR(CheckGpus(seat, device));
   std::vector<NcclLane*> mine;
   // One after the other, in the order of all workers: nobody waits in a circle.
-  for (const NcclGroup& group : groups) {
-    if (std::ranges::count(group.workers, seat.self) == 0) {
+  for (const WorkerPair& pair : pairs) {
+    if (pair.first != seat.self && pair.second != seat.self) {
       made.lanes.push_back(nullptr);
       continue;
     }
-    auto lane = std::make_unique<NcclLane>(group, seat.self, device);
+    auto lane = std::make_unique<NcclLane>(pair, seat.self, device);
     RZ_RETURN_IF_ERROR(Annotate(lane->Connect(seat, limit), lane->name()));
     mine.push_back(lane.get());
     made.lanes.push_back(std::move(lane));
   }
-  RZ_RETURN_IF_ERROR(WarmUpAll(mine, made.memory, {seat.workers, limit}));
+  RZ_RETURN_IF_ERROR(WarmUpAll(mine, made.memory, limit));
   return made;
 }
 

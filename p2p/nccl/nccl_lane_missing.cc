@@ -13,7 +13,7 @@ absl::StatusOr<int> NcclDevices() { return NcclAvailable(); }
 
 absl::StatusOr<PayloadMemory> MakeCudaMemory(int, CudaPlace) { return NcclAvailable(); }
 
-absl::StatusOr<NcclLanes> MakeNcclLanes(const JobSeat&, const std::vector<NcclGroup>&, int,
+absl::StatusOr<NcclLanes> MakeNcclLanes(const JobSeat&, const std::vector<WorkerPair>&, int,
                                         CudaPlace) {
   return NcclAvailable();
 }

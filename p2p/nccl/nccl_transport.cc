@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 
 namespace ringzero {
@@ -20,10 +19,8 @@ NcclPlan PlanNccl(WorkerId self, int workers, std::vector<WorkerPair> pairs) {
   plan.routes.to.assign(workers, kNoLane);
   plan.routes.from.assign(workers, kNoLane);
   for (const auto& [from, to] : pairs) {
-    const int lane = static_cast<int>(plan.groups.size());
-    NcclGroup group{.name = absl::StrCat(from.value, " -> ", to.value), .workers = {from}};
-    if (to != from) group.workers.push_back(to);
-    plan.groups.push_back(std::move(group));
+    const int lane = static_cast<int>(plan.pairs.size());
+    plan.pairs.emplace_back(from, to);
     if (from == self) plan.routes.to[to.value] = lane;
     if (to == self) plan.routes.from[from.value] = lane;
   }
@@ -35,7 +32,7 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateNcclTransport(const JobSeat& se
   RZ_RETURN_IF_ERROR(NcclAvailable());
   NcclPlan plan = PlanNccl(seat.self, seat.workers, std::move(parts.gpu.pairs));
   RZ_ASSIGN_OR_RETURN(NcclLanes made,
-                      MakeNcclLanes(seat, plan.groups, parts.gpu.device, parts.place));
+                      MakeNcclLanes(seat, plan.pairs, parts.gpu.device, parts.place));
   return CreateLaneTransport({.name = "nccl",
                               .words = std::move(parts.words),
                               .news = std::move(parts.news),

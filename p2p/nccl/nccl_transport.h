@@ -1,8 +1,6 @@
 // NcclTransport: payload over NCCL between GPUs, words over another transport. The lanes that it is
 // made of: each is a communicator and its stream. And the memory of GPUs.
 //
-//   auto news = std::make_shared<LaneNews>();
-//   ... words: shm or ucx, made with LaneWordsOptions(options, news) ...
 //   RZ_ASSIGN_OR_RETURN(auto transport, CreateNcclTransport(seat, {.words = std::move(words),
 //                           .news = news, .gpu = {.device = 0}}, options));
 //
@@ -18,7 +16,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -45,22 +42,16 @@ enum class CudaPlace { kDevice, kManaged };
 // is not there. Thread-safe.
 absl::StatusOr<PayloadMemory> MakeCudaMemory(int device, CudaPlace place);
 
-// Workers that share a FIFO.
-struct NcclGroup {
-  std::string name;  // "0 -> 1"; one per group
-  std::vector<WorkerId> workers;
-};
-
 struct NcclLanes {
-  // One for each group; null where this worker is not in it.
+  // One for each pair; null where this worker is not of it.
   std::vector<std::unique_ptr<Lane>> lanes;
   PayloadMemory memory;
 };
 
-// `groups` are the same, in the same order, at all workers. Their identifiers travel over the
+// `pairs` are the same, in the same order, at all workers. Their identifiers travel over the
 // seat's rendezvous; every connection is then used once, all together, so that none is set up
 // later. InvalidArgument if two workers have the same GPU, DeadlineExceeded after 2 minutes.
-absl::StatusOr<NcclLanes> MakeNcclLanes(const JobSeat& seat, const std::vector<NcclGroup>& groups,
+absl::StatusOr<NcclLanes> MakeNcclLanes(const JobSeat& seat, const std::vector<WorkerPair>& pairs,
                                         int device, CudaPlace place);
 
 // For payload in GPUs' memory.
@@ -79,10 +70,10 @@ struct NcclParts {
   CudaPlace place = CudaPlace::kDevice;
 };
 
-// The groups of workers that share a FIFO, in the order of all workers, and where each of `self`'s
-// messages goes (lane i is group i). A pure function.
+// The pairs that have a lane, in the order of all workers, and where each of `self`'s messages goes
+// (lane i is of pair i). A pure function.
 struct NcclPlan {
-  std::vector<NcclGroup> groups;
+  std::vector<WorkerPair> pairs;
   LaneRoutes routes;
 };
 NcclPlan PlanNccl(WorkerId self, int workers, std::vector<WorkerPair> pairs);

@@ -128,8 +128,8 @@ class ShmGathering {
 
   absl::Status MapShared(std::span<const UniqueFd> files) {
     if (files.size() != 2) return Internal(files.size(), " memory files came, not 2");
-    RZ_ASSIGN_OR_RETURN(endpoint_.board, PulseBoard::OfFile(files[0], seat_.workers));
-    RZ_ASSIGN_OR_RETURN(endpoint_.rings, ShmRings::OfFile(files[1], members_));
+    RZ_ASSIGN_OR_RETURN(endpoint_.board, PulseBoard::Create(seat_.workers, files[0]));
+    RZ_ASSIGN_OR_RETURN(endpoint_.rings, ShmRings::Create(members_, files[1]));
     return absl::OkStatus();
   }
 
@@ -225,19 +225,17 @@ class ShmGathering {
     ReceiveResult got = ReceivePacket(connection.socket.get(), buffer);
     if (got.kind == ReceiveResult::Kind::kNothing) return Next::kGoOn;
     const std::span<const std::byte> packet(buffer.data(), got.bytes);
-    const bool closed = got.kind == ReceiveResult::Kind::kClosed;
+    const bool closed = got.kind == ReceiveResult::Kind::kClosed;  // then a packet of 0 bytes
+    if (closed && Connects(connection)) {
+      if (!closed_.has_value()) closed_.emplace(PeerOf(connection), Deadline(kLastWordsLimit));
+      return Next::kDrop;
+    }
     switch (connection.awaits) {
-      case Connection::Awaits::kOpening:
-        return closed ? Next::kDrop : TakeOpening(connection, packet);
-      case Connection::Awaits::kProof: return TakeProof(connection, packet);  // closed: of 0 bytes
-      case Connection::Awaits::kChallenge:
-        if (closed) return TakeEnd(connection);
-        RZ_RETURN_IF_ERROR(TakeChallenge(connection, packet));
-        return Next::kGoOn;
+      case Connection::Awaits::kOpening: return TakeOpening(connection, packet);
+      case Connection::Awaits::kProof: return TakeProof(connection, packet);
+      case Connection::Awaits::kChallenge: return TakeChallenge(connection, packet);
       case Connection::Awaits::kWelcome:
-        if (closed) return TakeEnd(connection);
-        RZ_RETURN_IF_ERROR(TakeWelcome(connection, packet, std::move(got.descriptors)));
-        return Next::kDone;
+        return TakeWelcome(connection, packet, std::move(got.descriptors));
     }
     return Next::kDrop;
   }
@@ -275,7 +273,7 @@ class ShmGathering {
     return sent == SendResult::kSent ? Next::kDone : Next::kDrop;
   }
 
-  absl::Status TakeChallenge(Connection& connection, std::span<const std::byte> packet) {
+  absl::StatusOr<Next> TakeChallenge(Connection& connection, std::span<const std::byte> packet) {
     Challenge challenge;
     if (!Read(packet, challenge) ||
         !SameDigest(challenge.mac,
@@ -286,24 +284,19 @@ class ShmGathering {
     connection.awaits = Connection::Awaits::kWelcome;
     SendStruct(connection.socket.get(),
                ProofOf(Prover::kConnects, seat_.secret, connection.opening, challenge.nonce));
-    return absl::OkStatus();
+    return Next::kGoOn;
   }
 
-  absl::Status TakeWelcome(Connection& connection, std::span<const std::byte> packet,
-                           std::vector<UniqueFd> descriptors) {
+  absl::StatusOr<Next> TakeWelcome(Connection& connection, std::span<const std::byte> packet,
+                                   std::vector<UniqueFd> descriptors) {
     const WorkerId peer(connection.opening.to);
     const std::string who = absl::StrCat("worker ", peer.value, " on this host");
     Welcome welcome;
     if (!Read(packet, welcome) || welcome.magic != Welcome::kMagic) {
       return absl::InternalError(who + " spoke out of turn");
     }
-    if (descriptors.empty()) return absl::OkStatus();
-    return Annotate(MapShared(descriptors), who);
-  }
-
-  Next TakeEnd(const Connection& connection) {
-    if (!closed_.has_value()) closed_.emplace(PeerOf(connection), Deadline(kLastWordsLimit));
-    return Next::kDrop;
+    if (!descriptors.empty()) RZ_RETURN_IF_ERROR(Annotate(MapShared(descriptors), who));
+    return Next::kDone;
   }
 
   absl::Status Missing() const {

@@ -79,7 +79,7 @@ inline Digest ProofOf(Prover prover, const std::string& secret, const Opening& o
 }
 
 inline constexpr uint32_t kShmMagic = 0x525A5348;  // "RZSH"
-inline constexpr uint32_t kShmVersion = 7;
+inline constexpr uint32_t kShmVersion = 8;
 // A payload up to here is written into the ring, behind its token.
 inline constexpr size_t kShmSmallBytes = 448;
 
@@ -93,26 +93,22 @@ struct ShmHello {
   uint64_t arena_bytes[kMemoryUses] = {};
 };
 
-// A word of a ring (p2p/shm/shm_rings.h) begins with a token. The text of an abort, a question or
-// an answer, or a small payload (`bytes` of it, at most kMaxTextBytes) fills the words that follow,
-// the last one with zeros.
+// A word of a ring (p2p/shm/shm_rings.h) begins with a token. The text of a note, or a small payload
+// (`bytes` of it, at most kMaxTextBytes) fills the words that follow, the last one with zeros.
 struct ShmToken {
   enum class Type : uint8_t {
-    kAbort = 1,
-    kGoodbye,
-    kQuestion,
-    kAnswer,
+    kNote = 1,
     kWord,
     kBlock,  // a payload that lies in a block of the sender
     kSmall,  // a payload that follows
     kTaken,  // of a kBlock: it may be written again
   };
   Type type = Type::kWord;
-  uint8_t kind = 0;     // of a message
+  uint8_t kind = 0;     // of a message, or of a note
   uint8_t use = 0;      // kBlock: MemoryUse, in which of the sender's arenas the block lies
   uint32_t number = 0;  // kTaken: of the message in its channel
-  int32_t code = 0;     // kAbort: absl::StatusCode
-  uint64_t tag = 0;     // kQuestion, kAnswer: the question's number
+  int32_t code = 0;     // kNote: absl::StatusCode
+  uint64_t tag = 0;     // of a message; kNote: its number
   uint64_t offset = 0;  // kBlock
   uint64_t bytes = 0;
 };

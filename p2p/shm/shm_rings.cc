@@ -89,14 +89,8 @@ size_t ShmRings::FileBytes(int members) {
   return BellsBytes(members) + EndsBytes(members) + rings * kWords * sizeof(RingSlot);
 }
 
-absl::StatusOr<std::shared_ptr<ShmRings>> ShmRings::Create(int members) {
-  RZ_ASSIGN_OR_RETURN(Mapping memory, Mapping::SharedWithChildren(FileBytes(members)));
-  return std::shared_ptr<ShmRings>(new ShmRings(members, std::move(memory)));
-}
-
-absl::StatusOr<std::shared_ptr<ShmRings>> ShmRings::OfFile(const UniqueFd& file, int members) {
-  RZ_ASSIGN_OR_RETURN(Mapping memory,
-                      Mapping::OfFile(file, FileBytes(members), Mapping::Access::kReadWrite));
+absl::StatusOr<std::shared_ptr<ShmRings>> ShmRings::Create(int members, const UniqueFd& file) {
+  RZ_ASSIGN_OR_RETURN(Mapping memory, Mapping::Shared(FileBytes(members), file));
   return std::shared_ptr<ShmRings>(new ShmRings(members, std::move(memory)));
 }
 

@@ -96,11 +96,9 @@ class ShmRings {
  public:
   static constexpr size_t kWords = 512;  // in a ring
 
-  // Shared with the processes that this one forks later. ResourceExhausted without memory.
-  static absl::StatusOr<std::shared_ptr<ShmRings>> Create(int members);
-  // In a file of FileBytes (p2p/mapping.h), zeroed by whoever made it; it may be closed
-  // afterwards.
-  static absl::StatusOr<std::shared_ptr<ShmRings>> OfFile(const UniqueFd& file, int members);
+  // As PulseBoard::Create (p2p/heartbeat.h).
+  static absl::StatusOr<std::shared_ptr<ShmRings>> Create(int members,
+                                                          const UniqueFd& file = UniqueFd());
   static size_t FileBytes(int members);
 
   // Each to be called once in all processes together. They and bells live as long as this.

@@ -5,7 +5,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
 #include <optional>
 
@@ -22,11 +21,6 @@ constexpr int kWordsPerTurn = 64;                    // then the next peer has i
 constexpr uint32_t kPollsPerTick = 16;  // of looks at the clock: one costs more than a poll
 constexpr int kMaxCode = static_cast<int>(absl::StatusCode::kUnauthenticated);
 constexpr int kLastWords = 4 * static_cast<int>(ShmRings::kWords);  // of a peer that is gone
-
-bool HasText(ShmToken::Type type) {
-  return type == ShmToken::Type::kAbort || type == ShmToken::Type::kQuestion ||
-         type == ShmToken::Type::kAnswer || type == ShmToken::Type::kSmall;
-}
 
 class ShmTransport final : public Mailbox {
  public:
@@ -62,11 +56,11 @@ class ShmTransport final : public Mailbox {
 // Tells that something has come on one of a few sockets, or that one has closed.
 //
 //   RZ_ASSIGN_OR_RETURN(auto watch, SocketWatch::Create(sockets, &wire.bell()));
-//   if (watch->HasNews()) for (…) if (watch->Take(i)) …;     // read sockets[i] until it is empty
+//   if (watch->TakeNews()) …;     // read all sockets until they are empty
 //
 // A thread sleeps until something happens, so whoever waits for something else (a futex) need not
 // look at sockets. Or there is none, and the caller Looks now and then: one that polls must not
-// have to rely on another thread's turn. Thread-safe; Begin, Take and Look by one thread.
+// have to rely on another thread's turn. Thread-safe; TakeNews and Look by one thread.
 class SocketWatch {
  public:
   // `bell` is rung by the watch's own thread; null: there is no thread. Sockets that are -1 are
@@ -76,19 +70,17 @@ class SocketWatch {
     UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
     UniqueFd stop(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!epoll || !stop) return SystemError("cannot make an epoll or an eventfd");
-    epoll_event event = {.events = EPOLLIN, .data = {.u32 = kStop}};
+    epoll_event event = {.events = EPOLLIN, .data = {.fd = stop.get()}};
     int rc = epoll_ctl(epoll.get(), EPOLL_CTL_ADD, stop.get(), &event);
-    for (size_t i = 0; rc == 0 && i < sockets.size(); ++i) {
-      if (sockets[i] < 0) continue;
-      event.events = EPOLLIN | EPOLLET;  // what has come before counts as new
-      event.data.u32 = static_cast<uint32_t>(i);
-      rc = epoll_ctl(epoll.get(), EPOLL_CTL_ADD, sockets[i], &event);
+    event = {.events = EPOLLIN | EPOLLET, .data = {.fd = -1}};  // what has come counts as new
+    for (const int socket : sockets) {
+      if (rc == 0 && socket >= 0) rc = epoll_ctl(epoll.get(), EPOLL_CTL_ADD, socket, &event);
     }
     if (rc != 0) return SystemError("cannot watch a socket");
-    return std::make_unique<SocketWatch>(std::move(epoll), std::move(stop), sockets.size(), bell);
+    return std::make_unique<SocketWatch>(std::move(epoll), std::move(stop), bell);
   }
-  SocketWatch(UniqueFd epoll, UniqueFd stop, size_t sockets, Doorbell* bell)
-      : epoll_(std::move(epoll)), stop_(std::move(stop)), bell_(bell), news_(sockets) {
+  SocketWatch(UniqueFd epoll, UniqueFd stop, Doorbell* bell)
+      : epoll_(std::move(epoll)), stop_(std::move(stop)), bell_(bell) {
     if (bell_ == nullptr) return;
     thread_ = NamedThread("rz-sockets", [this] {
       while (LookFor(-1)) {
@@ -105,20 +97,15 @@ class SocketWatch {
   // Looks once, without waiting.
   void Look() { LookFor(0); }
   bool HasNews() const { return has_news_.load(std::memory_order_seq_cst); }
-  // HasNews is false from now on until there is more.
-  void Begin() { has_news_.store(false, std::memory_order_seq_cst); }
-  // Whether there has been something new on sockets[i] since the last call.
-  bool Take(size_t i) { return news_[i].exchange(false, std::memory_order_acq_rel); }
+  // Whether there has been something new on a socket since the last call.
+  bool TakeNews() { return HasNews() && has_news_.exchange(false, std::memory_order_seq_cst); }
 
  private:
-  static constexpr uint32_t kStop = 0xFFFFFFFF;  // epoll's data for stop_, else a socket's place
-
   bool LookFor(int milliseconds) {  // false when it is to stop
     std::array<epoll_event, 64> events;
     const int count = epoll_wait(epoll_.get(), events.data(), events.size(), milliseconds);
     for (int i = 0; i < count; ++i) {
-      if (events[i].data.u32 == kStop) return false;
-      news_[events[i].data.u32].store(true, std::memory_order_release);
+      if (events[i].data.fd == stop_.get()) return false;
     }
     if (count <= 0) return true;
     has_news_.store(true, std::memory_order_seq_cst);
@@ -130,7 +117,6 @@ class SocketWatch {
   const UniqueFd epoll_;
   const UniqueFd stop_;
   Doorbell* const bell_;
-  std::vector<std::atomic<bool>> news_;
   std::atomic<bool> has_news_{false};
   std::thread thread_;
 };
@@ -236,7 +222,10 @@ bool ShmPort::Poll() {
 }
 
 bool ShmPort::Turn() {
-  bool busy = watch_->HasNews() && ReadSockets();
+  bool busy = watch_->TakeNews();
+  for (Inlet& inlet : inlets_) {
+    if (busy) ReadSocket(inlet);
+  }
   for (Inlet& inlet : inlets_) busy = ReadRing(inlet, kWordsPerTurn) || busy;
   if (wire_.HasWaiting()) busy = wire_.Flush() || busy;
   busy = wire_.TakeWoken() || busy;
@@ -270,17 +259,6 @@ void ShmPort::CheckHellos() {
 void ShmPort::Fail(const Inlet& inlet, const absl::Status& why) {
   if (why.ok()) return;
   mailbox_.Fail(Annotate(why, absl::StrCat("a packet of worker ", inlet.from.value)));
-}
-
-bool ShmPort::ReadSockets() {
-  watch_->Begin();
-  bool any = false;
-  for (size_t i = 0; i < inlets_.size(); ++i) {
-    if (!watch_->Take(i)) continue;
-    ReadSocket(inlets_[i]);
-    any = true;
-  }
-  return any;
 }
 
 void ShmPort::ReadSocket(Inlet& inlet) {
@@ -364,7 +342,9 @@ absl::Status ShmPort::TakeWord(Inlet& inlet, const RingWord& word) {
   }
   std::memcpy(&inlet.token, word.data(), sizeof(inlet.token));
   inlet.text.clear();
-  if (!HasText(inlet.token.type) || inlet.token.bytes == 0) return TakeToken(inlet);
+  const ShmToken::Type type = inlet.token.type;
+  const bool has_text = type == ShmToken::Type::kNote || type == ShmToken::Type::kSmall;
+  if (!has_text || inlet.token.bytes == 0) return TakeToken(inlet);
   if (inlet.token.bytes > kMaxTextBytes) return absl::InternalError("its text is too long");
   inlet.in_text = true;
   return absl::OkStatus();
@@ -376,8 +356,8 @@ absl::Status ShmPort::TakeToken(Inlet& inlet) {
   // It was written before the first word, but on the socket.
   if (!inlet.greeted) RZ_RETURN_IF_ERROR(ReceiveHello(inlet));
   if (token.kind >= kMaxMessageKinds) return absl::InternalError("its kind is unknown");
-  Note note = {.number = token.tag};
   switch (token.type) {
+    case ShmToken::Type::kNote: return TakeNote(inlet);
     case ShmToken::Type::kBlock: return TakeBlock(from, token);
     case ShmToken::Type::kSmall: return TakeSmall(inlet);
     case ShmToken::Type::kTaken:
@@ -386,20 +366,21 @@ absl::Status ShmPort::TakeToken(Inlet& inlet) {
     case ShmToken::Type::kWord:
       ReceiveHellos();
       return mailbox_.OnNextBlock(from, {.key = {token.kind, token.tag}, .is_word = true});
-    case ShmToken::Type::kAbort:
-      if (token.code < 1 || token.code > kMaxCode) {
-        return absl::InternalError("its code is unknown");
-      }
-      note.kind = Note::Kind::kAbort;
-      note.code = static_cast<absl::StatusCode>(token.code);
-      break;
-    case ShmToken::Type::kQuestion: note.kind = Note::Kind::kQuestion; break;
-    case ShmToken::Type::kAnswer: note.kind = Note::Kind::kAnswer; break;
-    case ShmToken::Type::kGoodbye: note.kind = Note::Kind::kGoodbye; break;
     default: return absl::InternalError("its type is unknown");
   }
-  note.text = inlet.text;
-  mailbox_.OnNote(from, std::move(note));
+}
+
+absl::Status ShmPort::TakeNote(const Inlet& inlet) {
+  const auto kind = static_cast<Note::Kind>(inlet.token.kind);
+  const int code = inlet.token.code;
+  if (kind > Note::Kind::kAnswer) return absl::InternalError("its kind is unknown");
+  if (kind == Note::Kind::kAbort && (code < 1 || code > kMaxCode)) {
+    return absl::InternalError("its code is unknown");
+  }
+  mailbox_.OnNote(inlet.from, {.kind = kind,
+                               .code = static_cast<absl::StatusCode>(code),
+                               .number = inlet.token.tag,
+                               .text = inlet.text});
   return absl::OkStatus();
 }
 

@@ -1,24 +1,17 @@
-// ShmTransport: workers are processes of one host; a hop hands over a token.
+// ShmTransport: workers are processes of one host. docs/p2p.md has how messages travel, and how a
+// worker's death or stop is noticed.
 //
-//   RZ_ASSIGN_OR_RETURN(std::vector<ShmEndpoint> endpoints, MakeShmEndpoints(4));
-//   ... fork; in worker w's process (LaunchProcesses does this):
 //   RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
-//                       CreateShmTransport(std::move(endpoints[w]), options));
+//                       CreateShmTransport(std::move(endpoint), options));
 //
-// Every worker owns two memory files (parameters, sums), which the others map. docs/p2p.md has how
-// words travel, and how a worker's death or stop is noticed. All endpoints may also live in one
-// process (tests do that). A transport must be destroyed on another thread than its message thread.
+// All endpoints may also live in one process (tests do that). A transport must be destroyed on
+// another thread than its message thread.
 //
-// ShmPort: its way to the peers of its host; reads their words and notices their deaths.
-//
-//   ShmWire wire(endpoint.self, endpoint.Members(), endpoint.rings);
-//   RZ_ASSIGN_OR_RETURN(auto port, ShmPort::Create(std::move(endpoint), {mailbox, …}));
-//
+// ShmPort: a mailbox's way to the peers of its host; reads their words and notices their deaths.
 // A mailbox may have several ports, each for some of its peers: this one is for those with a
 // socket, and for this worker itself if the mailbox's wire passes its words to itself on to `wire`.
-// Numbers of workers are the job's everywhere. Words come through rings (docs/p2p.md);
-// over the sockets come a hello with descriptors, and the news that a peer is gone. Thread-safe,
-// but for Stop and Poll, which one thread calls.
+// Numbers of workers are the job's everywhere. Thread-safe, but for Stop and Poll, which one thread
+// calls.
 #ifndef RINGZERO_P2P_SHM_SHM_TRANSPORT_H_
 #define RINGZERO_P2P_SHM_SHM_TRANSPORT_H_
 
@@ -101,7 +94,6 @@ class ShmPort {
   void Tick(Clock::time_point now);  // what is due by the clock
   std::chrono::nanoseconds WaitLimit() const;
   bool HasNews() const;
-  bool ReadSockets();
   void ReadSocket(Inlet& inlet);
   bool ReadRing(Inlet& inlet, int most);
   void Close(Inlet& inlet);
@@ -114,6 +106,7 @@ class ShmPort {
   absl::Status TakeHello(Inlet& inlet, const PacketBuffer& buffer, ReceiveResult packet);
   absl::Status TakeWord(Inlet& inlet, const RingWord& word);
   absl::Status TakeToken(Inlet& inlet);
+  absl::Status TakeNote(const Inlet& inlet);
   absl::Status TakeBlock(WorkerId from, const ShmToken& token);
   absl::Status TakeSmall(const Inlet& inlet);
 

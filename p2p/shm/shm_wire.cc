@@ -134,15 +134,13 @@ void ShmWire::SendWord(WorkerId to, MessageKey key) {
 }
 
 void ShmWire::SendNote(WorkerId to, Note note) {
-  ShmToken token = {
-      .code = static_cast<int32_t>(note.code), .tag = note.number, .bytes = note.text.size()};
-  switch (note.kind) {
-    case Note::Kind::kAbort: token.type = ShmToken::Type::kAbort; break;
-    case Note::Kind::kGoodbye: token.type = ShmToken::Type::kGoodbye; break;
-    case Note::Kind::kQuestion: token.type = ShmToken::Type::kQuestion; break;
-    case Note::Kind::kAnswer: token.type = ShmToken::Type::kAnswer; break;
-  }
-  Send(to, token, note.text);
+  Send(to,
+       {.type = ShmToken::Type::kNote,
+        .kind = static_cast<uint8_t>(note.kind),
+        .code = static_cast<int32_t>(note.code),
+        .tag = note.number,
+        .bytes = note.text.size()},
+       note.text);
 }
 
 void ShmWire::Wake() {
@@ -155,8 +153,7 @@ void ShmWire::Drop(Peer& peer) {
   peer.waiting.clear();
 }
 
-void ShmWire::ClosePeer(WorkerId worker) {
-  Peer& peer = *PeerOf(worker);
+void ShmWire::Close(Peer& peer) {
   const std::lock_guard<std::mutex> lock(peer.mutex);
   peer.open = false;
   Drop(peer);
@@ -172,11 +169,7 @@ void ShmWire::GiveUp(WorkerId worker) {
 }
 
 void ShmWire::Disconnect() {
-  for (const std::unique_ptr<Peer>& peer : peers_) {
-    const std::lock_guard<std::mutex> lock(peer->mutex);
-    peer->open = false;
-    Drop(*peer);
-  }
+  for (const std::unique_ptr<Peer>& peer : peers_) Close(*peer);
 }
 
 }  // namespace ringzero

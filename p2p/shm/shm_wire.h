@@ -63,7 +63,7 @@ class ShmWire final : public Wire {
   // Writes what waits and has room. True if that was anything.
   bool Flush();
   // From now on everything to `peer` is dropped.
-  void ClosePeer(WorkerId peer);
+  void ClosePeer(WorkerId peer) { Close(*PeerOf(peer)); }
   // It does not read any more: what does not fit into its ring is dropped, not waited for.
   void GiveUp(WorkerId peer);
   // From now on everything is dropped.
@@ -86,6 +86,7 @@ class ShmWire final : public Wire {
   void Put(Peer& peer, const RingWord& word);  // peer.mutex held, as the next two
   bool Flush(Peer& peer);
   void Drop(Peer& peer);
+  void Close(Peer& peer);
   bool HasRoom();
   Peer* PeerOf(WorkerId worker);
   int MemberOf(WorkerId worker) const;

@@ -104,11 +104,6 @@ void UcxLinks::SendControl(Peer& peer, UcxType type, int32_t code) {
   SendOperation(peer, operation);
 }
 
-void UcxLinks::SendHeartbeat(Peer& peer) {
-  if (peer.heartbeat_under_way) return;  // it does not read: more would only pile up
-  SendOperation(peer, TakeOperation(peer, UcxType::kHeartbeat));
-}
-
 void UcxLinks::SayHello() {
   for (Peer& peer : peers_) {
     if (!peer.here) continue;
@@ -196,10 +191,8 @@ void UcxLinks::SendNote(WorkerId to, Note note) {
     return SayDueGoodbye(peer);
   }
   if (!peer.here || peer.gone) return;
-  const UcxType type = note.kind == Note::Kind::kAbort      ? UcxType::kAbort
-                       : note.kind == Note::Kind::kQuestion ? UcxType::kQuestion
-                                                            : UcxType::kAnswer;
-  Operation& operation = TakeOperation(peer, type);
+  Operation& operation = TakeOperation(peer, UcxType::kNote);
+  operation.header.kind = static_cast<uint8_t>(note.kind);
   operation.header.tag = note.number;
   operation.header.code = static_cast<int32_t>(note.code);
   operation.text = std::move(note.text);
@@ -485,25 +478,20 @@ absl::Status UcxLinks::Take(Peer& peer, const UcxHeader& header, std::span<const
   }
   switch (header.type) {
     case UcxType::kHeartbeat: return absl::OkStatus();
-    case UcxType::kAbort: {
+    case UcxType::kNote: {
+      const auto kind = static_cast<Note::Kind>(header.kind);
+      if (kind > Note::Kind::kAnswer) return absl::InternalError("its kind is unknown");
       const bool known = header.code > 0 && header.code <= 16;
-      mailbox_->OnNote(peer.worker, {.kind = Note::Kind::kAbort,
+      mailbox_->OnNote(peer.worker, {.kind = kind,
                                      .code = known ? static_cast<absl::StatusCode>(header.code)
                                                    : absl::StatusCode::kUnknown,
+                                     .number = header.tag,
                                      .text = TextOf(data)});
       return absl::OkStatus();
     }
     case UcxType::kGoodbye:
       peer.goodbye_came = true;
       TakeLastWords(peer);
-      return absl::OkStatus();
-    case UcxType::kQuestion:
-    case UcxType::kAnswer:
-      mailbox_->OnNote(
-          peer.worker,
-          {.kind = header.type == UcxType::kQuestion ? Note::Kind::kQuestion : Note::Kind::kAnswer,
-           .number = header.tag,
-           .text = TextOf(data)});
       return absl::OkStatus();
     case UcxType::kFarewell:
       peer.farewell_came = true;

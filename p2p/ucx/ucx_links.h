@@ -1,11 +1,6 @@
 // UcxLinks: a UcxPort's side of the message thread: what is under way to and from each peer.
-//
-//   UcxLinks links(options);   links.Begin(mailbox, worker, nonces);
-//   links.SayHello();   links.SendBlock(to, message);
-//   while (worker.Progress()) {}        // messages come in through UcxListener
-//   links.TellDone();
-//
-// Used by one thread at a time: the message thread, or whoever polls.
+// Messages come in through UcxListener. Used by one thread at a time: the message thread, or whoever
+// polls.
 #ifndef RINGZERO_P2P_UCX_UCX_LINKS_H_
 #define RINGZERO_P2P_UCX_UCX_LINKS_H_
 
@@ -21,20 +16,11 @@
 
 #include "absl/status/status.h"
 #include "p2p/deadline.h"
-#include "p2p/job/rendezvous.h"
 #include "p2p/mailbox.h"
 #include "p2p/ucx/ucx_packet.h"
-#include "p2p/ucx/ucx_transport.h"
 #include "p2p/ucx/ucx_worker.h"
 
 namespace ringzero {
-
-struct UcxPortOptions {
-  JobSeat seat;
-  std::vector<WorkerId> peers;  // whom this port reaches; itself is always reached
-  TransportOptions transport;
-  UcxOptions ucx;  // but for its memory
-};
 
 class UcxLinks final : public UcxListener {
  public:
@@ -53,11 +39,12 @@ class UcxLinks final : public UcxListener {
   // Tells the mailbox of the blocks that have been filled, or have left: without its lock.
   void TellDone();
   bool HasDone() const { return !ended_.empty(); }
-  // A sign of life to everybody whom `needs_one` names.
+  // A sign of life to everybody whom `needs_one` names, and who has read the last one.
   template <typename NeedsOne>
   void SendHeartbeats(const NeedsOne& needs_one) {
     for (Peer& peer : peers_) {
-      if (peer.here && !peer.gone && needs_one(peer.worker)) SendHeartbeat(peer);
+      const bool hears = peer.here && !peer.gone && !peer.heartbeat_under_way;
+      if (hears && needs_one(peer.worker)) SendControl(peer, UcxType::kHeartbeat);
     }
   }
   // Calls `heard` for everybody who has sent anything since the last call.
@@ -159,7 +146,6 @@ class UcxLinks final : public UcxListener {
   void FreeOperation(Operation& operation);
   void SendOperation(Peer& peer, Operation& operation);  // with its text
   void SendControl(Peer& peer, UcxType type, int32_t code = 0);
-  void SendHeartbeat(Peer& peer);
   void SayDueGoodbye(Peer& peer);
 
   absl::Status Take(Peer& peer, const UcxHeader& header, std::span<const std::byte> data);

@@ -21,12 +21,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/crypto.h"
-#include "p2p/transport.h"
 
 namespace ringzero {
 
 inline constexpr uint32_t kUcxMagic = 0x585a5552;  // "RUZX"
-inline constexpr uint32_t kUcxVersion = 6;
+inline constexpr uint32_t kUcxVersion = 7;
 
 // A worker tells these bytes at the rendezvous, in front of its address: random, new in each start.
 inline constexpr size_t kUcxNonceBytes = 16;
@@ -38,10 +37,8 @@ enum class UcxType : uint8_t {
   kHello = 1,     // data: UcxHello
   kRefusal,       // to a stranger: tag = its hello's nonce, text behind the header
   kBlock,         // a message from block to block: its payload, or the offer of it
-  kAbort,         // data: text; code
-  kGoodbye,       // nothing more will be sent
-  kQuestion,      // tag = number, data: text
-  kAnswer,        // likewise
+  kNote,          // kind, tag = number, code; data: text
+  kGoodbye,       // the note after which no message is sent: once all payload has left
   kHeartbeat,     // nothing
   kFarewell,      // the last word; code = 1 after a goodbye, else this worker ends without one
   kFarewellSeen,  // its answer
@@ -54,7 +51,7 @@ struct UcxHeader {
   uint32_t number = 0;  // of a message in its channel, from 0
   uint16_t from = 0;
   UcxType type = UcxType::kHeartbeat;
-  uint8_t kind = 0;
+  uint8_t kind = 0;  // of a message's key, or of a note
   int32_t code = 0;
   uint32_t unused = 0;
   bool operator==(const UcxHeader&) const = default;

@@ -16,11 +16,10 @@
 namespace ringzero {
 namespace {
 
-constexpr std::chrono::seconds kFarewellLimit(1);  // for last words and their answers
-constexpr int kIdleTurns = 32;                     // before the message thread goes to sleep
-constexpr std::chrono::milliseconds kLookAtSockets(
-    1);                                 // at sockets, while the thread does not sleep
-constexpr uint64_t kStepsPerLook = 16;  // at the clock
+constexpr std::chrono::seconds kFarewellLimit(1);       // for last words and their answers
+constexpr int kIdleTurns = 32;                          // before the message thread goes to sleep
+constexpr std::chrono::milliseconds kLookAtSockets(1);  // while the thread does not sleep
+constexpr uint64_t kStepsPerLook = 16;                  // at the clock
 constexpr int kLooksPerTurn = 4;
 constexpr int kProgressPerTurn = 16;     // large payloads go on and on
 constexpr size_t kCommandsPerPeer = 64;  // so many wait without growth
@@ -73,14 +72,7 @@ void UcxPort::Wake() {
 }
 
 absl::Status UcxPort::OpenWorker() {
-  RZ_ASSIGN_OR_RETURN(worker_, UcxWorker::Create({.peers = options_.seat.workers,
-                                                  .listener = &links_,
-                                                  .progress = options_.transport.progress,
-                                                  .memory = options_.transport.memory,
-                                                  .peer_timeout = options_.transport.peer_timeout,
-                                                  .network = !options_.ucx.elsewhere.empty(),
-                                                  .interfaces = options_.ucx.interfaces,
-                                                  .settings = options_.ucx.settings}));
+  RZ_ASSIGN_OR_RETURN(worker_, UcxWorker::Create(options_, &links_));
   RZ_ASSIGN_OR_RETURN(heard_, PulseBoard::Create(options_.seat.workers));
   const JobSeat& seat = options_.seat;
   nonces_.resize(static_cast<size_t>(seat.workers));

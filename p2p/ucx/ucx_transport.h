@@ -3,19 +3,14 @@
 //   RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, CreateUcxTransport(seat, options));
 //   transport->LinkTo(WorkerId(1));      // "ucx posix/memory cma/memory"
 //
-// Blocks until all workers have said hello, at most seat.join_limit. Payloads are copied by UCX
-// from the sender's block into the receiver's. Every hello proves that its
+// Blocks until all workers have said hello, at most seat.join_limit. Every hello proves that its
 // sender knows the job's secret; UCX's own protocol below proves nothing, so its TCP is for a
 // trusted network. docs/p2p.md has what UCX is told and why; UCX_… variables of the environment go
 // first.
 //
-// Where some workers share a host and others do not, both ways are in one mailbox, with one memory:
-// words go to the workers of this host, and what those have lent is sent on from where it lies.
-//
-//   RZ_ASSIGN_OR_RETURN(ShmEndpoint endpoint, ConnectShmEndpoint(seat, peers_here));
-//   RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
-//                       CreateMixedTransport(seat, std::move(endpoint), options));
-//   transport->LinkTo(WorkerId(1));   // "shm", or "ucx tcp/eth0"
+// Where some workers share a host and others do not (CreateMixedTransport), both ways are in one
+// mailbox, with one memory: words go to the workers of this host, and what those have lent is sent
+// on from where it lies.
 //
 // A transport must be destroyed on another thread than its message thread.
 #ifndef RINGZERO_P2P_UCX_UCX_TRANSPORT_H_
@@ -36,6 +31,9 @@
 
 namespace ringzero {
 
+// UCX's settings by their names without UCX_: {{"TLS", "tcp,self"}}.
+using UcxSettings = std::vector<std::pair<std::string, std::string>>;
+
 struct UcxOptions {
   // Signs of life of the workers of this host, if they share a page; silence of the others is
   // judged by their messages. UCX's shared memory has one queue per receiver, and an entry that a
@@ -52,8 +50,7 @@ struct UcxOptions {
   std::vector<std::string> interfaces;
   // Where payload lies, of the kind that TransportOptions::memory asks for. Empty: in the host's.
   PayloadMemory memory;
-  // UCX's settings by their names without UCX_, e.g. {"TLS", "tcp,self"}: before the environment's.
-  std::vector<std::pair<std::string, std::string>> settings;
+  UcxSettings settings;  // before the environment's
 };
 
 // Unimplemented in a build without UCX. InvalidArgument for memory or settings that are not there.

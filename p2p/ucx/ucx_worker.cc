@@ -24,7 +24,6 @@
 #include "base/status.h"
 #include "p2p/deadline.h"
 #include "p2p/ucx/ucx_packet.h"
-#include "p2p/ucx/ucx_transport.h"
 
 namespace ringzero {
 namespace {
@@ -40,7 +39,7 @@ constexpr std::chrono::milliseconds kStillness(10);  // after which what has not
 // UCX's functions that this file calls, found when UCX is first asked for. UCX is loaded once per
 // process and never unloaded.
 // clang-format off
-#define RZ_UCP_FUNCTIONS(F)                                                                     \
+#define RZ_UCX_FUNCTIONS(F)                                                                     \
   F(ucp_get_version_string)                                                                     \
   F(ucp_config_read) F(ucp_config_modify) F(ucp_config_release)                                 \
   F(ucp_init_version) F(ucp_cleanup) F(ucp_context_query)                                       \
@@ -50,24 +49,16 @@ constexpr std::chrono::milliseconds kStillness(10);  // after which what has not
   F(ucp_ep_create) F(ucp_ep_close_nbx) F(ucp_ep_query)                                          \
   F(ucp_mem_map) F(ucp_mem_unmap) F(ucp_mem_query)                                              \
   F(ucp_am_send_nbx) F(ucp_am_recv_data_nbx) F(ucp_am_data_release)                             \
-  F(ucp_request_check_status) F(ucp_request_free)
-// clang-format on
-#define RZ_UCS_FUNCTIONS(F) \
+  F(ucp_request_check_status) F(ucp_request_free)                                               \
   F(ucs_status_string) F(ucs_debug_disable_signal) F(ucs_global_opts_set_value)
+// clang-format on
 
 struct UcxApi {
 #define RZ_DECLARE(name) decltype(&::name) name = nullptr;
-  RZ_UCP_FUNCTIONS(RZ_DECLARE)
-  RZ_UCS_FUNCTIONS(RZ_DECLARE)
+  RZ_UCX_FUNCTIONS(RZ_DECLARE)
 #undef RZ_DECLARE
   absl::Status status;  // of the loading; the functions are there only if it is OK
 };
-// From where it was when this was built, else from where the loader looks.
-void* Open(const char* name) {
-  const std::string built = absl::StrCat(RINGZERO_UCX_LIBRARY_FOLDER, "/", name);
-  if (void* library = dlopen(built.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
-  return dlopen(name, RTLD_NOW | RTLD_LOCAL);
-}
 
 template <typename Function>
 absl::Status Find(void* library, const char* name, Function& function) {
@@ -77,19 +68,17 @@ absl::Status Find(void* library, const char* name, Function& function) {
 }
 
 absl::Status Load(UcxApi& api) {
-  void* ucp = Open("libucp.so.0");
-  void* ucs = ucp == nullptr ? nullptr : Open("libucs.so.0");
-  if (ucs == nullptr) {
+  // From where it was when this was built, else from where the loader looks. It brings libucs.
+  void* ucx = dlopen(RINGZERO_UCX_LIBRARY_FOLDER "/libucp.so.0", RTLD_NOW | RTLD_LOCAL);
+  if (ucx == nullptr) ucx = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);
+  if (ucx == nullptr) {
     const char* why = dlerror();
     return FailedPrecondition("transport ucx: UCX cannot be loaded (pip install libucx-cu13): ",
                               why == nullptr ? "" : why);
   }
-#define RZ_FIND_UCP(name) RZ_RETURN_IF_ERROR(Find(ucp, #name, api.name));
-  RZ_UCP_FUNCTIONS(RZ_FIND_UCP)
-#undef RZ_FIND_UCP
-#define RZ_FIND_UCS(name) RZ_RETURN_IF_ERROR(Find(ucs, #name, api.name));
-  RZ_UCS_FUNCTIONS(RZ_FIND_UCS)
-#undef RZ_FIND_UCS
+#define RZ_FIND(name) RZ_RETURN_IF_ERROR(Find(ucx, #name, api.name));
+  RZ_UCX_FUNCTIONS(RZ_FIND)
+#undef RZ_FIND
   // UCX takes SIGHUP when it is loaded, to wait for a debugger then: a hang-up would end nothing,
   // and nobody could see that nohup has it ignored. UCX_DEBUG_SIGNO can name another signal.
   struct sigaction action = {};
@@ -136,12 +125,13 @@ std::string Devices(std::vector<std::string> interfaces) {
 
 // What UCX must be told so that nobody else reaches it, that a death is noticed and that an end is
 // clean (docs/p2p.md); the environment goes first.
-UcxSettings Defaults(const UcxWorker::Options& options) {
+UcxSettings Defaults(const UcxPortOptions& options) {
   const auto keepalive = std::clamp<std::chrono::milliseconds>(
-      options.peer_timeout / 5, std::chrono::milliseconds(10), std::chrono::seconds(1));
-  const bool cuda = options.memory == MemoryKind::kCuda;
+      options.transport.peer_timeout / 5, std::chrono::milliseconds(10), std::chrono::seconds(1));
+  const bool cuda = options.transport.memory == MemoryKind::kCuda;
+  const bool network = !options.ucx.elsewhere.empty();
   UcxSettings settings = {
-      {"TLS", options.network ? "^sysv" : absl::StrCat(kUcxHostTransports, cuda ? ",cuda" : "")},
+      {"TLS", network ? "^sysv" : absl::StrCat(kUcxHostTransports, cuda ? ",cuda" : "")},
       {"ZCOPY_THRESH", "inf"},
       {"RNDV_THRESH", absl::StrCat(kUcxSmallBytes + 1)},  // nothing offered is smaller, but in GPUs
       {"POSIX_ERROR_HANDLING", "y"},
@@ -151,16 +141,19 @@ UcxSettings Defaults(const UcxWorker::Options& options) {
       {"CMA_MEMORY_INVALIDATE", "y"},  // else it gives up cma, two thirds of the bandwidth
       {"KEEPALIVE_INTERVAL", absl::StrCat(keepalive.count(), "ms")},
       {"RESOLVE_REMOTE_EP_ID", "on"}};
-  if (!options.interfaces.empty()) settings.push_back({"NET_DEVICES", Devices(options.interfaces)});
+  if (const auto& names = options.ucx.interfaces; !names.empty()) {
+    settings.push_back({"NET_DEVICES", Devices(names)});
+  }
   return settings;
 }
 
-UcxSettings SettingsOf(const UcxWorker::Options& options) {
+UcxSettings SettingsOf(const UcxPortOptions& options) {
   UcxSettings settings;
   for (auto& each : Defaults(options)) {
     if (std::getenv(("UCX_" + each.first).c_str()) == nullptr) settings.push_back(each);
   }
-  settings.insert(settings.end(), options.settings.begin(), options.settings.end());
+  const UcxSettings& given = options.ucx.settings;
+  settings.insert(settings.end(), given.begin(), given.end());
   return settings;
 }
 
@@ -184,7 +177,7 @@ bool UsesPosix(absl::string_view transports) {
 
 // UCX does without /dev/shm where less than 16 MiB are free (POSIX_SHM_MIN_SIZE). Where it takes
 // itself below that while it starts, it ends with an error that does not say so.
-absl::Status CheckShm(const UcxWorker::Options& options) {
+absl::Status CheckShm(const UcxPortOptions& options) {
   struct statvfs facts = {};
   if (!UsesPosix(Transports(SettingsOf(options))) || statvfs("/dev/shm", &facts) != 0) {
     return absl::OkStatus();
@@ -200,7 +193,7 @@ absl::Status CheckShm(const UcxWorker::Options& options) {
       kShmWorkerMib, kShmFreeMib, mib(facts.f_blocks), mib(facts.f_bavail)));
 }
 
-absl::Status Configure(ucp_config_t* config, const UcxWorker::Options& options) {
+absl::Status Configure(ucp_config_t* config, const UcxPortOptions& options) {
   for (const auto& [name, value] : SettingsOf(options)) {
     const ucs_status_t status = LoadedUcx().ucp_config_modify(config, name.c_str(), value.c_str());
     if (status == UCS_OK) continue;
@@ -220,8 +213,8 @@ absl::Status KnowMemoryOfGpus() {
                           : Error("it keeps its cache of kinds of memory", status);
 }
 
-absl::StatusOr<ucp_context_h> MakeContext(const UcxWorker::Options& options) {
-  if (options.memory == MemoryKind::kCuda) RZ_RETURN_IF_ERROR(KnowMemoryOfGpus());
+absl::StatusOr<ucp_context_h> MakeContext(const UcxPortOptions& options) {
+  if (options.transport.memory == MemoryKind::kCuda) RZ_RETURN_IF_ERROR(KnowMemoryOfGpus());
   ucp_config_t* config = nullptr;
   ucs_status_t status = LoadedUcx().ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK) return Error("its settings cannot be read", status);
@@ -232,8 +225,8 @@ absl::StatusOr<ucp_context_h> MakeContext(const UcxWorker::Options& options) {
     params.field_mask =
         UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS | UCP_PARAM_FIELD_NAME;
     params.features = UCP_FEATURE_AM;
-    if (options.progress == ProgressMode::kThread) params.features |= UCP_FEATURE_WAKEUP;
-    params.estimated_num_eps = static_cast<size_t>(options.peers);
+    if (options.transport.progress == ProgressMode::kThread) params.features |= UCP_FEATURE_WAKEUP;
+    params.estimated_num_eps = static_cast<size_t>(options.seat.workers);
     params.name = "ringzero";
     status = LoadedUcx().ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context);
   }
@@ -318,7 +311,7 @@ struct UcxWorker::Calls {
   }
 };
 
-absl::Status UcxWorker::Start(const Options& options) {
+absl::Status UcxWorker::Start(ProgressMode progress) {
   ucp_worker_params_t params = {};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT;
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
@@ -330,12 +323,12 @@ absl::Status UcxWorker::Start(const Options& options) {
                        UCP_AM_HANDLER_PARAM_FIELD_ARG;
   handler.id = kMessageId;
   handler.cb = Calls::OnMessage;
-  handler.arg = options.listener;
+  handler.arg = listener_;
   status = LoadedUcx().ucp_worker_set_am_recv_handler(worker_, &handler);
   if (status != UCS_OK) return Error("it takes no handler of messages", status);
   RZ_ASSIGN_OR_RETURN(address_, Address(0));
   RZ_ASSIGN_OR_RETURN(network_address_, Address(UCP_WORKER_ADDRESS_FLAG_NET_ONLY));
-  if (options.progress == ProgressMode::kCaller) return absl::OkStatus();
+  if (progress == ProgressMode::kCaller) return absl::OkStatus();
   status = LoadedUcx().ucp_worker_get_efd(worker_, &descriptor_);
   if (status != UCS_OK) return Error("it has no descriptor to wait for", status);
   return absl::OkStatus();
@@ -387,25 +380,23 @@ void UcxWorker::ProgressWhile(std::chrono::milliseconds limit,
   }
 }
 
-absl::StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(const Options& options) {
+absl::StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(const UcxPortOptions& options,
+                                                             UcxListener* listener) {
   RZ_RETURN_IF_ERROR(LoadedUcx().status);
   RZ_RETURN_IF_ERROR(CheckShm(options));
-  std::unique_ptr<UcxWorker> worker(new UcxWorker(options));
+  std::unique_ptr<UcxWorker> worker(new UcxWorker(options, listener));
   RZ_ASSIGN_OR_RETURN(worker->context_, MakeContext(options));
-  RZ_RETURN_IF_ERROR(CheckMemory(worker->context_, options.memory));
-  const absl::Status started = worker->Start(options);
+  RZ_RETURN_IF_ERROR(CheckMemory(worker->context_, options.transport.memory));
+  const absl::Status started = worker->Start(options.transport.progress);
   if (started.ok()) return worker;
   // Several workers looked at once, and each saw enough for itself.
   RZ_RETURN_IF_ERROR(CheckShm(options));
   return started;
 }
 
-UcxWorker::UcxWorker(const Options& options)
-    : memory_(options.memory), endpoints_(static_cast<size_t>(options.peers)) {
-  for (int peer = 0; peer < options.peers; ++peer) {
-    endpoints_[peer].listener = options.listener;
-    endpoints_[peer].peer = peer;
-  }
+UcxWorker::UcxWorker(const UcxPortOptions& options, UcxListener* listener)
+    : listener_(listener), memory_(options.transport.memory) {
+  for (int peer = 0; peer < options.seat.workers; ++peer) endpoints_.push_back({listener, peer});
 }
 
 UcxWorker::~UcxWorker() {

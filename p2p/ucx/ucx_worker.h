@@ -1,13 +1,13 @@
 // UcxWorker: one UCX context with one worker, its endpoints and memory; all that RingZero calls of
 // UCX.
 //
-//   RZ_ASSIGN_OR_RETURN(auto worker, UcxWorker::Create({.peers = 4, .listener = this}));
+//   RZ_ASSIGN_OR_RETURN(auto worker, UcxWorker::Create(options, this));
 //   RZ_RETURN_IF_ERROR(worker->Connect(1, address_of_worker_1));
 //   worker->SendMessage(1, {.header = header, .data = payload, .operation = &operation});
 //   while (worker->Progress()) {}                       // the listener is called in here
 //   if (worker->Arm()) poll(worker->event_descriptor(), …);
 //
-// Peers are numbers 0..peers-1. Buffers and operation are UCX's from a call that says kUnderWay
+// Peers are the seat's workers. Buffers and operation are UCX's from a call that says kUnderWay
 // until the listener is told of it. Used by one thread at a time. Every endpoint has
 // UCP_ERR_HANDLING_MODE_PEER. The listener may call Send…, but neither Progress nor Connect.
 #ifndef RINGZERO_P2P_UCX_UCX_WORKER_H_
@@ -20,12 +20,13 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "p2p/job/rendezvous.h"
 #include "p2p/transport.h"
+#include "p2p/ucx/ucx_transport.h"
 
 struct ucp_context;  // UCX's own
 struct ucp_ep;
@@ -36,13 +37,18 @@ namespace ringzero {
 
 class UcxListener;
 
+// What a worker, and the port that it belongs to, are told at their creation.
+struct UcxPortOptions {
+  JobSeat seat;
+  std::vector<WorkerId> peers;  // whom this port reaches; itself is always reached
+  TransportOptions transport;   // ProgressMode::kThread: the worker can be armed
+  UcxOptions ucx;               // but for its memory
+};
+
 // One send or fetch that is under way; callers derive from it. Lives until OnDone.
 struct UcxOperation {
   UcxListener* listener = nullptr;
 };
-
-// A setting of UCX by its name without UCX_: {"TLS", "tcp,self"}.
-using UcxSettings = std::vector<std::pair<std::string, std::string>>;
 
 // TLS where all workers share a host and payload lies in its memory: none of these opens a port.
 inline constexpr char kUcxHostTransports[] = "posix,cma,self";
@@ -71,18 +77,6 @@ class UcxListener {
 
 class UcxWorker {
  public:
-  struct Options {
-    int peers = 0;
-    UcxListener* listener = nullptr;                // lives longer than the worker
-    ProgressMode progress = ProgressMode::kThread;  // kThread: it can be armed
-    MemoryKind memory = MemoryKind::kHost;
-    std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);
-    // There are peers of other hosts, too. False: no port is opened, unless `settings` or the
-    // environment choose TLS.
-    bool network = false;
-    std::vector<std::string> interfaces;  // `network`: TCP uses these; empty: all there are
-    UcxSettings settings;                 // before what the environment says
-  };
   enum class Fate { kDone, kUnderWay, kFailed };
   struct Send {
     std::span<const std::byte> header;  // of SendMessage
@@ -92,8 +86,9 @@ class UcxWorker {
     bool offer = false;        // the data stay here until the receiver fetches them
   };
   // InvalidArgument when a setting is refused or the memory's kind is not there; ResourceExhausted
-  // when /dev/shm is too small; Internal when UCX cannot start.
-  static absl::StatusOr<std::unique_ptr<UcxWorker>> Create(const Options& options);
+  // when /dev/shm is too small; Internal when UCX cannot start. `listener` lives longer.
+  static absl::StatusOr<std::unique_ptr<UcxWorker>> Create(const UcxPortOptions& options,
+                                                           UcxListener* listener);
   ~UcxWorker();
 
   // What others pass to Connect: those of this host, and those of other hosts, who must not find
@@ -143,19 +138,20 @@ class UcxWorker {
   };
   struct Calls;  // functions with UCX's own types
 
-  explicit UcxWorker(const Options& options);
-  absl::Status Start(const Options& options);
+  UcxWorker(const UcxPortOptions& options, UcxListener* listener);
+  absl::Status Start(ProgressMode progress);
   absl::StatusOr<std::string> Address(uint32_t flags) const;
   void Close(Endpoint& endpoint);
   void AwaitCloses();
 
+  UcxListener* const listener_;
   const MemoryKind memory_;
   ucp_context* context_ = nullptr;
   ucp_worker* worker_ = nullptr;
   int descriptor_ = -1;
   std::string address_;
   std::string network_address_;
-  std::vector<Endpoint> endpoints_;  // never resized: UCX has their addresses
+  std::vector<Endpoint> endpoints_;  // not resized after Create: UCX has their addresses
   std::vector<Region> regions_;
 };
 

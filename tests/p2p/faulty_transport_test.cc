@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <random>
 #include <vector>
 
 #include "p2p/transport.h"
@@ -10,6 +11,8 @@
 
 namespace ringzero {
 namespace {
+
+using std::chrono::microseconds;
 
 Cluster MakeFaultyPair(const FaultOptions& faults) {
   auto transports = CreateLocalTransports({SmallOptions(), SmallOptions()});
@@ -24,7 +27,9 @@ BlockCall SendTag(Cluster& cluster, MessageKey key) {
 
 TEST(FaultyTransport, KeepsOrderUnderDelays) {
   for (uint64_t seed = 0; seed < 5; ++seed) {
-    Cluster cluster = MakeFaultyPair({.seed = seed, .max_delay = std::chrono::milliseconds(1)});
+    std::mt19937_64 random(seed);
+    const auto delay = [&random](WorkerId, MessageKey) { return microseconds(random() % 1000); };
+    Cluster cluster = MakeFaultyPair({.delay = delay});
     std::vector<BlockCall> posted, sent;
     for (uint64_t i = 0; i < 40; ++i) {
       const MessageKey key = {static_cast<uint8_t>(i % 2), i};
@@ -39,7 +44,7 @@ TEST(FaultyTransport, KeepsOrderUnderDelays) {
 
 TEST(FaultyTransport, AFixedDelayIsTheLeast) {
   constexpr std::chrono::milliseconds kDelay(30);
-  Cluster cluster = MakeFaultyPair({.min_delay = kDelay, .max_delay = kDelay});
+  Cluster cluster = MakeFaultyPair({.delay = [&](WorkerId, MessageKey) { return kDelay; }});
   BlockCall posted = PostEmpty(cluster[1], 0, {0, 1});
   const auto start = std::chrono::steady_clock::now();
   const BlockCall sent = SendTag(cluster, {0, 1});

@@ -25,7 +25,7 @@ struct Payload {
 };
 
 LaneOp Op(Direction direction, int peer, Payload& payload) {
-  return {direction, WorkerId(peer), payload.bytes, sizeof(payload.bytes)};
+  return {direction, WorkerId(peer), payload.bytes};
 }
 
 TEST(MemoryLaneTest, MovesPayloadInOrder) {
@@ -98,9 +98,7 @@ TEST(LaneDriverTest, WhatIsStuckIsNamed) {
   std::atomic<int> done{0};
   const Buffer block = MakeHeapBuffer(64);
   driver.Start({.lane = 0,
-                .direction = Direction::kSend,
-                .peer = WorkerId(1),
-                .block = block.as<std::byte>(),
+                .op = {Direction::kSend, WorkerId(1), block.as<std::byte>()},
                 .done = [&done] { ++done; }});
   const absl::Status why = failed.Take();
   EXPECT_THAT(
@@ -117,9 +115,8 @@ TEST(LaneDriverTest, AnAbortIsToldToNobody) {
   {
     LaneDriver driver(std::move(lanes), {.on_failure = failed.Next()});
     driver.Abort();
-    driver.Start({.peer = WorkerId(1), .block = block.as<std::byte>(), .done = [] {
-                    FAIL() << "it was aborted";
-                  }});
+    driver.Start({.op = {Direction::kSend, WorkerId(1), block.as<std::byte>()},
+                  .done = [] { FAIL() << "it was aborted"; }});
     driver.Post([tell = posted.Next()] { tell(absl::OkStatus()); });
     EXPECT_EQ(posted.Take(), absl::OkStatus());
   }

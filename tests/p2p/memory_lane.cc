@@ -60,15 +60,15 @@ class MemoryLaneGroup {
 
   static bool Meet(const LaneOp& a, const LaneOp& b, int a_self, int b_self) {
     return a.direction != b.direction && a.peer.value == b_self && b.peer.value == a_self &&
-           a.bytes == b.bytes;
+           a.block.size() == b.block.size();
   }
 
   void Copy(const LaneOp& a, const LaneOp& b) const {
     const bool a_sends = a.direction == LaneOp::Direction::kSend;
     const LaneOp& from = a_sends ? a : b;
     const LaneOp& to = a_sends ? b : a;
-    if (from.bytes == 0) return;
-    const absl::Status copied = memory_.copy(to.data, from.data, from.bytes);
+    if (from.block.empty()) return;
+    const absl::Status copied = memory_.copy(to.block.data(), from.block.data(), from.block.size());
     RZ_CHECK(copied.ok(), std::string(copied.message()));
   }
 

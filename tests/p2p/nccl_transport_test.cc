@@ -8,6 +8,7 @@
 #include <sstream>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "tests/p2p/cluster.h"
 #include "tests/p2p/transports.h"
 #include "tests/support/status_matchers.h"
@@ -56,16 +57,17 @@ TEST(NcclPlanTest, APairOfWorkersHasALane) {
       {WorkerId(0), WorkerId(1)}, {WorkerId(3), WorkerId(1)}, {WorkerId(1), WorkerId(2)}};
   const NcclPlan plan = PlanNccl(WorkerId(1), 4, pairs);
   std::vector<std::string> names;
-  for (const NcclGroup& group : plan.groups) names.push_back(group.name);
+  for (const auto& [from, to] : plan.pairs) {
+    names.push_back(absl::StrCat(from.value, " -> ", to.value));
+  }
   EXPECT_EQ(names, (std::vector<std::string>{"0 -> 0", "0 -> 1", "1 -> 1", "1 -> 2", "2 -> 2",
                                              "3 -> 1", "3 -> 3"}));
   EXPECT_EQ(plan.routes.to, (std::vector<int>{kNoLane, 2, 3, kNoLane}));
   EXPECT_EQ(plan.routes.from, (std::vector<int>{1, 2, kNoLane, 5}));
-  EXPECT_EQ(plan.groups[1].workers, (std::vector<WorkerId>{WorkerId(0), WorkerId(1)}));
   // Without pairs: neighbours.
   EXPECT_EQ(PlanNccl(WorkerId(1), 4, {}).routes.to, (std::vector<int>{kNoLane, 2, 3, kNoLane}));
-  EXPECT_EQ(PlanNccl(WorkerId(0), 2, {}).groups.size(), 4u);
-  EXPECT_EQ(PlanNccl(WorkerId(0), 1, {}).groups.size(), 1u);
+  EXPECT_EQ(PlanNccl(WorkerId(0), 2, {}).pairs.size(), 4u);
+  EXPECT_EQ(PlanNccl(WorkerId(0), 1, {}).pairs.size(), 1u);
 }
 
 // On a machine with one GPU: every part but the way between two.

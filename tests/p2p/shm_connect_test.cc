@@ -290,15 +290,15 @@ TEST(ShmConnect, APeerThatIsNoneIsRefused) {
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST(HostIdentity, ANetworkNamespaceIsAHost) {
-  RZ_ASSIGN(const std::string here, HostIdentity());
-  EXPECT_EQ(*HostIdentity(), here);
+TEST(ThisHost, ANetworkNamespaceIsAHost) {
+  RZ_ASSIGN(const std::string here, ThisHost());
+  EXPECT_EQ(*ThisHost(), here);
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   const pid_t child = fork();
   if (child == 0) {
     if (unshare(CLONE_NEWNET) != 0) _exit(77);
-    const std::string there = *HostIdentity();
+    const std::string there = *ThisHost();
     _exit(write(ends[1], there.data(), there.size()) == static_cast<ssize_t>(there.size()) ? 0 : 1);
   }
   close(ends[1]);

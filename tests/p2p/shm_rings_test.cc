@@ -179,7 +179,7 @@ TEST(ShmRings, AWriterThatIsKilledLeavesWholeWords) {
 TEST(ShmRings, NumbersThatCannotBeTrueCountAsFull) {
   const size_t bytes = ShmRings::FileBytes(1);
   RZ_ASSIGN(UniqueFd file, MakeMemoryFile("test-rings", bytes));
-  RZ_ASSIGN(auto rings, ShmRings::OfFile(file, 1));
+  RZ_ASSIGN(auto rings, ShmRings::Create(1, file));
   RZ_ASSIGN(auto memory, Mapping::OfFile(file, bytes, Mapping::Access::kReadWrite));
   RingWriter writer = rings->Writer(0, 0);
   while (writer.Push(WordOf(1))) {

@@ -195,8 +195,9 @@ TEST(ShmTransport, WordsThatCannotBeTrueEndIt) {
   EXPECT_EQ(EndAfter({.type = Type::kBlock, .kind = 200}), packet("its kind is unknown"));
   EXPECT_EQ(EndAfter({.type = static_cast<Type>(77)}), packet("its type is unknown"));
   for (const int code : {0, -1, 17}) {
-    EXPECT_EQ(EndAfter({.type = Type::kAbort, .code = code}), packet("its code is unknown"));
+    EXPECT_EQ(EndAfter({.type = Type::kNote, .code = code}), packet("its code is unknown"));
   }
+  EXPECT_EQ(EndAfter({.type = Type::kNote, .kind = 4}), packet("its kind is unknown"));
 }
 
 TEST(ShmTransport, AQuestionToWhoLeavesIsAnsweredWithAnError) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/philox.h"
 #include "base/status.h"
 #include "p2p/nccl/lane_transport.h"
 #include "p2p/nccl/nccl_transport.h"
@@ -279,7 +280,13 @@ MakeTransports NcclTransports() {
 MakeTransports Delayed(MakeTransports transports, uint64_t seed,
                        std::chrono::microseconds max_delay) {
   return Each(std::move(transports), [seed, max_delay](std::unique_ptr<Transport> transport) {
-    return MakeFaulty(std::move(transport), {.seed = seed, .max_delay = max_delay});
+    // Depends on the message alone, not on timing.
+    const auto delay = [seed, max_delay, self = transport->self()](WorkerId to, MessageKey key) {
+      const uint64_t random =
+          MixKeys({seed, uint64_t(self.value), uint64_t(to.value), uint64_t{key.kind}, key.tag});
+      return std::chrono::microseconds(random % (max_delay.count() + 1));
+    };
+    return MakeFaulty(std::move(transport), {.delay = delay});
   });
 }
 

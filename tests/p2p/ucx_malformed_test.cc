@@ -47,10 +47,10 @@ class Stranger final : public UcxListener {
  public:
   explicit Stranger(Rendezvous& rendezvous, int workers) {
     // A payload leaves at once, whether it is awaited or not.
-    auto made = UcxWorker::Create({.peers = workers,
-                                   .listener = this,
-                                   .progress = ProgressMode::kCaller,
-                                   .settings = {{"RNDV_THRESH", "inf"}}});
+    auto made = UcxWorker::Create({.seat = {.workers = workers},
+                                   .transport = {.progress = ProgressMode::kCaller},
+                                   .ucx = {.settings = {{"RNDV_THRESH", "inf"}}}},
+                                  this);
     EXPECT_TRUE(made.ok()) << made.status();
     worker_ = *std::move(made);
     for (int w = 0; w < workers; ++w) {
@@ -188,15 +188,15 @@ TEST(UcxMalformed, StrangersWhoSpeakOurProtocolAreRefused) {
     stranger.Say(0, TextOf(header), TextOf(hello));
     EXPECT_EQ(stranger.Refusal(kDeadline), "it does not know this job's secret");
   }
-  hello.version = 7;
+  hello.version = 77;
   stranger.Say(0, TextOf(header), TextOf(hello));
-  EXPECT_TRUE(absl::StartsWith(stranger.Refusal(kDeadline), "it speaks version 7"));
+  EXPECT_TRUE(absl::StartsWith(stranger.Refusal(kDeadline), "it speaks version 77"));
   stranger.Say(0, TextOf(header), "short");
   EXPECT_TRUE(absl::StrContains(stranger.Refusal(kDeadline), "bytes, not 5"));
 
   // Aborts, farewells and messages without the pass; and bytes without any sense.
-  for (const UcxType type : {UcxType::kAbort, UcxType::kFarewell, UcxType::kGoodbye,
-                             UcxType::kBlock, UcxType::kQuestion, UcxType::kRefusal}) {
+  for (const UcxType type : {UcxType::kNote, UcxType::kFarewell, UcxType::kGoodbye, UcxType::kBlock,
+                             UcxType::kRefusal}) {
     UcxHeader forged;
     forged.type = type;
     forged.from = 1;
@@ -247,7 +247,8 @@ TEST(UcxMalformed, NonsenseOfAWorkerEndsTheJobWithWords) {
   const std::string payload(64, 'x');
   Case cases[] = {
       {{.type = static_cast<UcxType>(77)}, "", "type is unknown"},
-      {{.type = UcxType::kQuestion}, std::string(5000, 'x'), "it has 5000 bytes"},
+      {{.type = UcxType::kNote}, std::string(5000, 'x'), "it has 5000 bytes"},
+      {{.type = UcxType::kNote, .kind = 4}, "", "its kind is unknown"},
       {block, "short", "says 64 bytes and brings 5"},
       {block, std::string(65, 'x'), "says 64 bytes and brings 65"},
       {{.bytes = 5000, .type = UcxType::kBlock}, std::string(5000, 'x'), "and offers 0"},
@@ -306,9 +307,9 @@ TEST(UcxMalformed, WorkersWhoDifferSayWhat) {
 TEST(UcxMalformed, AnAddressOfAnotherVersionIsRefused) {
   Job job = JobOf(2);
   job.seats.pop_back();
-  ASSERT_TRUE(job.rendezvous->Put("ucx/1", "ringzero ucx 7\nnothing").ok());
+  ASSERT_TRUE(job.rendezvous->Put("ucx/1", "ringzero ucx 77\nnothing").ok());
   const Result made = CreateUcxTransport(job.seats[0], job.options[0]);
-  EXPECT_THAT(made, Says("'ringzero ucx 7'"));
+  EXPECT_THAT(made, Says("'ringzero ucx 77'"));
 }
 
 TEST(UcxMalformed, AMissingWorkerIsNamedInTime) {

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "p2p/transport.h"
+
 namespace ringzero {
 namespace {
 
@@ -53,7 +55,7 @@ TEST(UcxPacket, AMessageWithItsPayloadHasAShortHeader) {
 
 TEST(UcxPacket, AllElseTravelsWhole) {
   UcxHeader sent = Block();
-  sent.type = UcxType::kAbort;
+  sent.type = UcxType::kNote;
   sent.code = -7;
   UcxShortHeader memory;
   const std::optional<UcxHeader> got = Unpack(Pack(sent, false, memory), kPayload);
