@@ -15,22 +15,23 @@
 namespace ringzero {
 namespace {
 
-// In an iteration, one way, by worker.
-std::vector<int64_t> StreamedByWorker(const Plan& plan) {
-  std::vector<int64_t> bytes(static_cast<size_t>(plan.workers));
+// In an iteration, one way, of the worker that streams most.
+int64_t MostStreamed(const Plan& plan) {
+  int64_t most = 0;
   for (int w = 0; w < plan.workers; ++w) {
+    int64_t bytes = 0;
     for (int j = 0; j < plan.stage_count(); ++j) {
-      if (plan.has_masters(WorkerId(w), StageId(j))) bytes[w] += plan.stages[j].streamed_bytes;
+      if (plan.has_masters(WorkerId(w), StageId(j))) bytes += plan.stages[j].streamed_bytes;
     }
+    most = std::max(most, bytes);
   }
-  return bytes;
+  return most;
 }
-
-int64_t MostStreamed(const Plan& plan) { return std::ranges::max(StreamedByWorker(plan)); }
 
 // In an iteration, by the host that moves most.
 struct Moved {
   int64_t read = 0, written = 0;
+  int64_t states = 0;  // written
   int64_t total() const { return read + written; }
 };
 Moved MostMoved(const ShortRun& run, const LinkTicks& links) {
@@ -42,6 +43,7 @@ Moved MostMoved(const ShortRun& run, const LinkTicks& links) {
     const StagePlan& stage = run.plan().stage(op.stage);
     Moved& host = moved[hosts[op.worker]];
     if (op.kind == OpKind::kFetch) host.read += stage.streamed_bytes;
+    if (op.kind == OpKind::kStore) host.states += stage.streamed_bytes;
     if (op.kind == OpKind::kStore) host.written += stage.streamed_bytes;
     const bool loads = op.kind == OpKind::kLoad && op.uses[1].how == How::kWrite;
     if (loads) host.read += stage.parameter_bytes;
@@ -49,17 +51,6 @@ Moved MostMoved(const ShortRun& run, const LinkTicks& links) {
   }
   Moved most;
   for (const auto& [host, each] : moved) most = each.total() > most.total() ? each : most;
-  return most;
-}
-
-// Of the host that streams most states.
-int64_t MostStates(const Plan& plan, const LinkTicks& links) {
-  const std::vector<int> hosts = links.HostsOf(plan.workers);
-  const std::vector<int64_t> streamed = StreamedByWorker(plan);
-  std::map<int, int64_t> bytes;
-  for (int w = 0; w < plan.workers; ++w) bytes[hosts[w]] += streamed[w];
-  int64_t most = 0;
-  for (const auto& [host, each] : bytes) most = std::max(most, each);
   return most;
 }
 
@@ -75,68 +66,67 @@ absl::StatusOr<DiskVerdict> TimeSteps(const Plan& plan, const SimulationOptions&
                      .has = 1e9 * speed.disk.at_once / speed.disk.per_byte,
                      .step_in_memory = best.seconds,
                      .step = step.seconds,
-                     .written_bytes = moved.written};
+                     .written_bytes = moved.written,
+                     .state_bytes = moved.states};
 }
 
 // Changes that hide the disk, the cheapest of each kind.
 absl::StatusOr<std::vector<std::string>> FindWaysOut(const Plan& plan, const DiskVerdict& verdict,
                                                      const SimulationOptions& speed) {
   std::vector<std::string> ways;
-  const auto hides = [&](auto change) -> absl::StatusOr<bool> {
+  // Whether it is one.
+  const auto is_way = [&](const std::string& words, auto change) -> absl::StatusOr<bool> {
     Plan changed = plan;
     change(changed);
     changed.window = 0;  // of its own
     RZ_ASSIGN_OR_RETURN(changed.window, ChooseFreeWindow(changed));
     RZ_ASSIGN_OR_RETURN(const DiskVerdict steps, TimeSteps(changed, speed));
+    if (steps.hidden()) ways.push_back(words);
     return steps.hidden();
   };
+  bool found = false;
   // As many micro-batches as the disk needs time for, or more: updates come together behind the
   // last one, however many there are.
   constexpr double kMostLaps = 256;
   const double enough = std::ceil(plan.laps * verdict.step / verdict.step_in_memory);
-  for (double laps = std::max(enough, plan.laps + 1.0); laps <= kMostLaps; laps *= 1.5) {
+  for (double laps = std::max(enough, plan.laps + 1.0); laps <= kMostLaps && !found; laps *= 1.5) {
     const int whole = static_cast<int>(laps);
-    RZ_ASSIGN_OR_RETURN(const bool hidden, hides([&](Plan& other) { other.laps = whole; }));
-    if (!hidden) continue;
-    ways.push_back(absl::StrCat("gradient_accumulation_steps ", whole));
-    break;
+    RZ_ASSIGN_OR_RETURN(found, is_way(absl::StrCat("gradient_accumulation_steps ", whole),
+                                      [&](Plan& other) { other.laps = whole; }));
   }
   if (plan.rule != Rule::kCdpV1) {
-    RZ_ASSIGN_OR_RETURN(const bool hidden, hides([](Plan& other) {
-                          other.rule = Rule::kCdpV1;
-                          other.strict = false;
-                          other.collection = {};  // of masters that stream (masters_may_stream)
-                        }));
-    if (hidden) ways.push_back("cyclic.rule cdp_v1");
+    RZ_RETURN_IF_ERROR(is_way("cyclic.rule cdp_v1", [](Plan& other) {
+                         other.rule = Rule::kCdpV1;
+                         other.strict = false;
+                         other.collection = {};  // of masters that stream (masters_may_stream)
+                       }).status());
   }
   if (plan.any_streams_parameters()) {
-    RZ_ASSIGN_OR_RETURN(const bool hidden, hides([](Plan& other) {
-                          for (StagePlan& stage : other.stages) stage.streams_parameters = false;
-                        }));
-    if (hidden) ways.push_back("zero_optimization.offload_param.device none");
+    RZ_RETURN_IF_ERROR(is_way("zero_optimization.offload_param.device none", [](Plan& other) {
+                         for (StagePlan& stage : other.stages) stage.streams_parameters = false;
+                       }).status());
   }
-  for (int64_t staging = 2 * plan.staging_bytes; staging < MostStreamed(plan); staging *= 2) {
-    RZ_ASSIGN_OR_RETURN(const bool hidden,
-                        hides([&](Plan& other) { other.staging_bytes = staging; }));
-    if (!hidden) continue;
-    ways.push_back(absl::StrFormat("cyclic.offload.staging \"%s\" (%s more memory per worker)",
-                                   SizeText(static_cast<double>(staging)),
-                                   SizeText(static_cast<double>(staging - plan.staging_bytes))));
-    break;
+  found = false;
+  for (int64_t staging = 2 * plan.staging_bytes; staging < MostStreamed(plan) && !found;
+       staging *= 2) {
+    const std::string words =
+        absl::StrFormat("cyclic.offload.staging \"%s\" (%s more memory per worker)",
+                        SizeText(static_cast<double>(staging)),
+                        SizeText(static_cast<double>(staging - plan.staging_bytes)));
+    RZ_ASSIGN_OR_RETURN(found, is_way(words, [&](Plan& other) { other.staging_bytes = staging; }));
   }
   constexpr int kParts = 10;
-  for (int part = kParts - 1; part > 0 && plan.any_streams(); --part) {
-    RZ_ASSIGN_OR_RETURN(const bool hidden, hides([&](Plan& other) {
+  found = !plan.any_streams();
+  for (int part = kParts - 1; part > 0 && !found; --part) {
+    const int64_t kept = verdict.state_bytes * (kParts - part) / kParts;
+    const std::string words =
+        absl::StrFormat("%d %% of these states in memory (%s more per host)",
+                        100 * (kParts - part) / kParts, SizeText(static_cast<double>(kept)));
+    RZ_ASSIGN_OR_RETURN(found, is_way(words, [&](Plan& other) {
                           for (StagePlan& stage : other.stages) {
                             stage.streamed_bytes = stage.streamed_bytes * part / kParts;
                           }
                         }));
-    if (!hidden) continue;
-    const int64_t kept = MostStates(plan, speed.links) * (kParts - part) / kParts;
-    ways.push_back(absl::StrFormat("%d %% of these states in memory (%s more per host)",
-                                   100 * (kParts - part) / kParts,
-                                   SizeText(static_cast<double>(kept))));
-    break;
   }
   return ways;
 }

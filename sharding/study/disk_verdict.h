@@ -26,7 +26,8 @@ struct DiskVerdict {
   double has = 0;
   double step_in_memory = 0;  // seconds
   double step = 0;
-  int64_t written_bytes = 0;  // of the host that writes most, in an iteration
+  int64_t written_bytes = 0;  // in an iteration, by the host that moves most bytes
+  int64_t state_bytes = 0;    // of these: of optimizer states
   std::vector<std::string>
       ways_out;  // each of which would hide it: "gradient_accumulation_steps 3"
 
