@@ -181,7 +181,7 @@ absl::Status TakeFrozenCosts(const Config& config, std::optional<RuleQuestion>& 
 }
 
 absl::StatusOr<PassBytes> MeasureRunPass(const RunInput& input, const PlannedRun& run) {
-  LapRunner laps(*input.data, BatchesOf(input));
+  LapRunner laps(*input.data, BatchesOf(input.config, input.length));
   const std::vector<double> metrics(kMetricsCount);
   PassMemoryOptions options{.metrics_count = kMetricsCount};
   options.train = [&](RingModel& ring, const LapTask& lap) {
@@ -276,15 +276,6 @@ absl::StatusOr<RunInput> OpenRun(Config config, std::vector<std::string> hosts) 
     EndCurve(input.length.iterations, input.config.optimizer.curve);
   }
   return input;
-}
-
-BatchesOptions BatchesOf(const RunInput& input) {
-  return {.seed = input.config.seed,
-          .micro_batch = input.config.batch.micro_batch,
-          .train_batch = input.config.batch.train_batch,
-          .iterations_per_epoch = input.length.iterations_per_epoch,
-          .evaluation_batch = input.config.evaluation.batch_size,
-          .test_samples = input.length.test_samples};
 }
 
 absl::StatusOr<PlannedRun> PlanRun(const RunInput& input, const PlanFunction& plan_model) {

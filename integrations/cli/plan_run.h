@@ -56,9 +56,6 @@ struct RunInput {
 // rate curve that is to end with the run ends there.
 absl::StatusOr<RunInput> OpenRun(Config config, std::vector<std::string> hosts);
 
-// Which samples make which batch.
-BatchesOptions BatchesOf(const RunInput& input);
-
 // The model of a configuration, built as layer factories, described and cut into a plan.
 // InvalidArgument begins with the configuration's file. Equal at all workers.
 absl::StatusOr<PlannedRun> PlanRun(const RunInput& input,

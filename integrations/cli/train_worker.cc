@@ -97,7 +97,7 @@ class Worker {
       : task_(std::move(task)),
         config_(task_.input.config),
         injection_(config_.cyclic.inject, self()),
-        laps_(*task_.input.data, BatchesOf(task_.input)),
+        laps_(*task_.input.data, BatchesOf(config_, task_.input.length)),
         facts_(FactsOf(task_)),
         progress_(facts_),
         totals_(plan()),

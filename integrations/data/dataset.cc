@@ -383,6 +383,15 @@ std::vector<int64_t> EpochOrder(uint64_t seed, int64_t epoch, int64_t size) {
   return order;
 }
 
+BatchesOptions BatchesOf(const Config& config, const RunLength& length) {
+  return {.seed = config.seed,
+          .micro_batch = config.batch.micro_batch,
+          .train_batch = config.batch.train_batch,
+          .iterations_per_epoch = length.iterations_per_epoch,
+          .evaluation_batch = config.evaluation.batch_size,
+          .test_samples = length.test_samples};
+}
+
 std::span<const int64_t> SampleNumbers::Train(int64_t iteration, int64_t micro_batch) {
   const int64_t epoch = iteration / options_.iterations_per_epoch;
   if (epoch != epoch_) {

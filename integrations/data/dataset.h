@@ -113,6 +113,7 @@ struct BatchesOptions {
   int64_t evaluation_batch = 1;
   int64_t test_samples = 0;
 };
+BatchesOptions BatchesOf(const Config& config, const RunLength& length);
 
 // Which samples make which micro-batch: named by iteration and number, never by worker.
 class SampleNumbers {

@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "integrations/torch/describe_model.h"
+#include "integrations/data/dataset.h"
 #include "python/bindings/python_layers.h"
 #include "python/bindings/worker.h"
 
@@ -77,7 +77,9 @@ void BindConfig(py::module_& m) {
       .def_property_readonly("evaluation_laps",
                              [](const RunLength& length) { return length.evaluation.laps; });
   py::class_<SampleNumbers>(m, "SampleNumbers")
-      .def(py::init(&NumbersOf))
+      .def(py::init([](const Config& config, const RunLength& length, int64_t train_samples) {
+        return SampleNumbers(BatchesOf(config, length), train_samples);
+      }))
       .def("train",
            [](SampleNumbers& numbers, int64_t iteration, int64_t micro_batch) {
              const std::span<const int64_t> found = numbers.Train(iteration, micro_batch);

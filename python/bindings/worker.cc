@@ -76,16 +76,6 @@ absl::StatusOr<RunLength> LengthOf(Config& config, std::optional<int> iterations
   return length;
 }
 
-SampleNumbers NumbersOf(const Config& config, const RunLength& length, int64_t train_samples) {
-  return SampleNumbers({.seed = config.seed,
-                        .micro_batch = config.batch.micro_batch,
-                        .train_batch = config.batch.train_batch,
-                        .iterations_per_epoch = length.iterations_per_epoch,
-                        .evaluation_batch = config.evaluation.batch_size,
-                        .test_samples = length.test_samples},
-                       train_samples);
-}
-
 // Tells Python where to write the numbers of signals. Returns where it wrote before; nothing, and
 // changes nothing, in other threads than its main one. Runs no Python code.
 static std::optional<int> SetWakeup(int fd) {
