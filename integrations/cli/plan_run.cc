@@ -73,24 +73,6 @@ struct SavedProfile {
   std::string path;
 };
 
-// Every member must be there and be of its kind. Numbers are whole, from 0 to a day's nanoseconds.
-absl::StatusOr<SavedProfile> ParseProfile(const std::string& text) {
-  const auto json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || json.value("format", Json()) != kProfileFormat) {
-    return InvalidArgument("wanted JSON with \"format\": \"", kProfileFormat, "\"");
-  }
-  SavedProfile saved;
-  const Json layers = json.value("layers", Json());
-  if (!layers.is_array()) return absl::InvalidArgumentError("\"layers\": wanted a list");
-  saved.profile.layers.resize(layers.size());
-  Json sample = saved.profile;
-  sample["frozen"] = false;
-  RZ_RETURN_IF_ERROR(CheckMembers(sample, json));
-  json.get_to(saved.profile);
-  json["frozen"].get_to(saved.frozen);
-  return saved;
-}
-
 // Writes the file whole or not at all.
 absl::Status WriteProfile(const SavedProfile& saved) {
   Json json = saved.profile;
@@ -99,11 +81,23 @@ absl::Status WriteProfile(const SavedProfile& saved) {
   return WriteWholeFile(saved.path, json.dump(2) + "\n");
 }
 
-// NotFound; InvalidArgument that says what is wrong with which entry. Both name the path.
+// NotFound; InvalidArgument that says what is wrong with which entry. Both name the path. Every
+// member must be there and be of its kind. Numbers are whole, from 0 to a day's nanoseconds.
 absl::StatusOr<SavedProfile> ReadProfile(const std::string& path) {
   RZ_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
-  RZ_ASSIGN_OR_RETURN(SavedProfile saved, Annotate(ParseProfile(text), path));
-  saved.path = path;
+  const auto json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || json.value("format", Json()) != kProfileFormat) {
+    return InvalidArgument(path, ": wanted JSON with \"format\": \"", kProfileFormat, "\"");
+  }
+  SavedProfile saved{.path = path};
+  const Json layers = json.value("layers", Json());
+  if (!layers.is_array()) return InvalidArgument(path, ": \"layers\": wanted a list");
+  saved.profile.layers.resize(layers.size());
+  Json sample = saved.profile;
+  sample["frozen"] = false;
+  RZ_RETURN_IF_ERROR(Annotate(CheckMembers(sample, json), path));
+  json.get_to(saved.profile);
+  json["frozen"].get_to(saved.frozen);
   return saved;
 }
 
@@ -251,7 +245,6 @@ absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunInput& input,
 // The budgets of this host: as the configuration says, or as the host's memory is found.
 FitBudgets FindBudgets(const Config& config) {
   FitBudgets budgets;
-  budgets[static_cast<size_t>(MemoryPlace::kHost)] = FindHostMemory("/");
   const auto& given = config.cyclic.memory_budget;
   for (const auto& [place, bytes] :
        {std::pair(MemoryPlace::kHost, given.host), std::pair(MemoryPlace::kDevice, given.device),
@@ -259,6 +252,9 @@ FitBudgets FindBudgets(const Config& config) {
     if (!bytes.has_value()) continue;
     budgets[static_cast<size_t>(place)] = {
         .bytes = bytes, .source = absl::StrCat("cyclic.memory_budget.", ToString(place))};
+  }
+  if (!given.host.has_value()) {
+    budgets[static_cast<size_t>(MemoryPlace::kHost)] = FindHostMemory("/");
   }
   return budgets;
 }
@@ -411,8 +407,7 @@ absl::StatusOr<RunFit> FitRun(RunInput& input, PlannedRun& run, Parent parent) {
   const int64_t streamed = fit.certificate.HostPeak(0, MemoryPlace::kDisk);
   fit.text = absl::StrFormat(
       "offload: %s go to NVMe, optimizer states through %s of memory of each worker: the least "
-      "with "
-      "which the run fits into cyclic.memory_budget.host",
+      "with which the run fits into cyclic.memory_budget.host",
       SizeText(double(streamed)), SizeText(double(run.planned.plan.staging_bytes)));
   return fit;
 }
