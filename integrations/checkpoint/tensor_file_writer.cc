@@ -20,10 +20,6 @@ namespace {
 
 constexpr int64_t kHalf = TensorFileWriter::kPieceBytes;
 
-int64_t RoundUp(int64_t bytes) {
-  return (bytes + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment;
-}
-
 std::string Hex(uint64_t value) { return absl::StrFormat("%016x", value); }
 
 // Where the values of a tensor lie, one after the other, row by row.
@@ -191,7 +187,7 @@ absl::StatusOr<std::string> TensorFileWriter::WriteValues(int file, int64_t begi
     const int64_t bytes = stream.Read(half);
     if (bytes == 0) break;
     pieces.push_back(Checksum(half.first(bytes)));
-    const int64_t written = RoundUp(bytes);
+    const int64_t written = (bytes + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment;
     std::fill(half.begin() + bytes, half.begin() + written, std::byte{0});
     RZ_RETURN_IF_ERROR(Put(file, begin + at, half.first(written)));
     if (bytes < kHalf) break;

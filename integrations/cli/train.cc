@@ -212,12 +212,6 @@ absl::Status CheckPlanInChild(TrainRun& run) {
   return absl::OkStatus();
 }
 
-// In every worker. For the workers that we launch, CheckPlanInChild has checked and spoken before.
-absl::StatusOr<PlannedRun> PlanHere(TrainRun& run, const PlanFunction& plan_model) {
-  if (!run.seat.has_value()) return PlanRun(run.input);
-  return PlanAndCheck(run, plan_model, [&](const std::string& text) { run.screen.Note(text); });
-}
-
 RunWorkersOptions::As WorkersAs(const Config& config) {
   return config.cyclic.transport == TransportChoice::kLocal ? RunWorkersOptions::As::kThreads
                                                             : RunWorkersOptions::As::kProcesses;
@@ -292,9 +286,12 @@ absl::StatusOr<std::vector<std::string>> RunAllWorkers(TrainRun& run) {
     const WorkerId self = transport->self();
     return Injection(inject, self).Wrap(std::move(transport));
   };
-  return RunWorkers(
-      options, [&](const PlanFunction& plan_model) { return PlanHere(run, plan_model); },
-      [&](WorkerSeat seat) { return Work(run, std::move(seat)); });
+  const auto plan = [&](const PlanFunction& plan_model) {
+    // For the workers that we launch, CheckPlanInChild has checked and spoken before.
+    if (!run.seat.has_value()) return PlanRun(run.input);
+    return PlanAndCheck(run, plan_model, [&](const std::string& text) { run.screen.Note(text); });
+  };
+  return RunWorkers(options, plan, [&](WorkerSeat seat) { return Work(run, std::move(seat)); });
 }
 
 // AlreadyExists: it holds metrics of an earlier run that this run does not go on from.

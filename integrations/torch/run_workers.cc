@@ -148,13 +148,6 @@ absl::StatusOr<WorkerSeat> TakeSeat(const RunWorkersOptions& options,
   return seat;
 }
 
-absl::StatusOr<std::string> WorkInProcess(const RunWorkersOptions& options, const MakeRun& plan,
-                                          const Work& work, WorkerContext& context) {
-  const absl::StatusOr<PlannedRun> run = MakePlan(options, plan, context.self());
-  RZ_ASSIGN_OR_RETURN(WorkerSeat seat, TakeSeat(options, run, context));
-  return Guard([&] { return work(std::move(seat)); });
-}
-
 absl::StatusOr<std::string> WorkInThreads(const RunWorkersOptions& options, const MakeRun& plan,
                                           const Work& work, WorkerContext& context) {
   RZ_ASSIGN_OR_RETURN(const PlannedRun run, MakePlan(options, plan, WorkerId(0)));
@@ -236,9 +229,12 @@ absl::StatusOr<std::vector<std::string>> RunWorkers(const RunWorkersOptions& opt
   if (options.as == RunWorkersOptions::As::kThreads && !options.seat.has_value()) {
     return RunOneProcess(options, std::move(launch), plan, work);
   }
-  return RunJob({.launch = std::move(launch), .seat = options.seat}, [&](WorkerContext& context) {
-    return WorkInProcess(options, plan, work, context);
-  });
+  const auto body = [&](WorkerContext& context) -> absl::StatusOr<std::string> {
+    const absl::StatusOr<PlannedRun> run = MakePlan(options, plan, context.self());
+    RZ_ASSIGN_OR_RETURN(WorkerSeat seat, TakeSeat(options, run, context));
+    return Guard([&] { return work(std::move(seat)); });
+  };
+  return RunJob({.launch = std::move(launch), .seat = options.seat}, body);
 }
 
 OpenWorker::OpenWorker(RunWorkersOptions options)
