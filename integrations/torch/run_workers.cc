@@ -214,19 +214,19 @@ void PrepareTorch(int threads) {
   at::globalContext().setFlushDenormal(false);
 }
 
-LaunchNeeds LaunchNeedsOf(RunWorkersOptions::As as, int workers, int threads) {
+LaunchNeeds LaunchNeedsOf(TransportChoice transport, int workers, int threads) {
   // A worker's own threads: message thread, watch, pool, desk, memory's watch, trace, delays.
   constexpr int kThreads = 7;
   const int tasks = kThreads + threads;
-  if (as == RunWorkersOptions::As::kThreads) return {.workers = 1, .tasks = 1 + workers * tasks};
+  if (transport == TransportChoice::kLocal) return {.workers = 1, .tasks = 1 + workers * tasks};
   return {.workers = workers, .tasks = tasks};
 }
 
 absl::StatusOr<std::vector<std::string>> RunWorkers(const RunWorkersOptions& options,
                                                     const MakeRun& plan, const Work& work) {
   LaunchOptions launch = options.launch;
-  launch.tasks = LaunchNeedsOf(options.as, launch.workers, options.threads).tasks;
-  if (options.as == RunWorkersOptions::As::kThreads && !options.seat.has_value()) {
+  launch.tasks = LaunchNeedsOf(options.transport, launch.workers, options.threads).tasks;
+  if (options.transport == TransportChoice::kLocal && !options.seat.has_value()) {
     return RunOneProcess(options, std::move(launch), plan, work);
   }
   const auto body = [&](WorkerContext& context) -> absl::StatusOr<std::string> {
