@@ -587,9 +587,9 @@ absl::StatusOr<RunInput> OpenRun(Config config, std::vector<std::string> hosts) 
 
 absl::StatusOr<PlannedRun> PlanRun(const RunInput& input, const PlanFunction& plan_model) {
   const Config& config = input.config;
-  absl::StatusOr<ConfiguredModel> made = MakeConfiguredModel(config.model, input.data->shape);
+  absl::StatusOr<PlannedRun> made = MakeConfiguredModel(config.model, input.data->shape);
   if (!made.ok()) return PlanError(config, made.status());
-  PlannedRun run{.layers = std::move(made->layers), .model = std::move(made->description)};
+  PlannedRun& run = *made;
   const std::vector<LayerDescription> counted = run.model.layers;
   PlanRequest request = PlanRequestOf(config, input.length);
   request.proof = input.proof;
@@ -618,7 +618,7 @@ absl::StatusOr<PlannedRun> PlanRun(const RunInput& input, const PlanFunction& pl
   if (!planned.ok()) return PlanError(config, planned.status());
   run.planned = *std::move(planned);
   run.sample_flops = FlopsOf(counted, run.planned.plan);
-  return run;
+  return made;
 }
 
 std::string DescribeSlowType(const Config& config) {

@@ -123,12 +123,11 @@ class TensorFiles {
   absl::Status Read(const std::string& name, const std::vector<int64_t>& shape,
                     std::span<Value> out) const {
     const auto found = tensors_.find(name);
-    if (found == tensors_.end()) return Missing(name);
+    if (found == tensors_.end()) return absl::NotFoundError("there is no tensor '" + name + "'");
     return found->second.file->Read(*found->second.entry, shape, out);
   }
 
  private:
-  static absl::Status Missing(const std::string& name);
   std::map<std::string, Place> tensors_;
 };
 
