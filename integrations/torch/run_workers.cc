@@ -18,7 +18,6 @@
 #include "integrations/torch/ring_model.h"
 #include "integrations/torch/torch.h"
 #include "p2p/failure.h"
-#include "p2p/transport.h"
 #include "p2p/transport_decorator.h"
 #include "sharding/op.h"
 #include "sharding/plan.h"
