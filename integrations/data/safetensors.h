@@ -93,12 +93,7 @@ class SafetensorsReader {
   std::vector<Entry> entries_;
 };
 
-// Files whose tensors are looked up together:
-//
-//   RZ_ASSIGN_OR_RETURN(TensorFiles files, TensorFiles::Open("gpt2/model.safetensors.index.json"));
-//   RZ_RETURN_IF_ERROR(files.Read("wte.weight", {50257, 768}, values));
-//
-// Thread-safe once it is made. Copies share the files.
+// Files whose tensors are looked up together. Thread-safe once it is made. Copies share the files.
 class TensorFiles {
  public:
   struct Place {

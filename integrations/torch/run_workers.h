@@ -90,10 +90,8 @@ absl::StatusOr<std::vector<std::string>> RunWorkers(
 // One worker of a job, for a program whose loop is its own: RunWorkers in two halves. This process
 // is the worker.
 //
-//   RZ_ASSIGN_OR_RETURN(auto worker, OpenWorker::Open({.launch = {.workers = 4}, .seat = seat},
-//                                                     [](const PlanFunction& plan_model) {
-//                                                       return PlanMyModel(plan_model);
-//                                                     }));
+//   RZ_ASSIGN_OR_RETURN(auto worker,
+//                       OpenWorker::Open({.launch = {.workers = 4}, .seat = seat}, PlanMyModel));
 //   … RingModel::Create({… .engine = {.transport = std::move(worker->seat().transport)}}) …
 //   RZ_ASSIGN_OR_RETURN(std::vector<std::string> results, worker->Close("my summary"));
 //
