@@ -66,23 +66,7 @@ class Twin final : public MarkedLayer {
     for (const auto& [path, tensor] : part_->buffers) RegisterAt(*this, path, tensor, true);
   }
 
-  std::vector<BatchNormPart> batch_norms() override {
-    std::vector<BatchNormPart> norms;
-    for (const PythonPart::Norm& norm : part_->norms) {
-      norms.push_back({.prefix = norm.prefix,
-                       .mean = norm.mean,
-                       .variance = norm.variance,
-                       .count = norm.count,
-                       .momentum = norm.momentum,
-                       .set_momentum = [module = norm.module](double momentum) {
-                         // Without running Python's code: destructors call this, too.
-                         const py::gil_scoped_acquire gil;
-                         module->attr("__dict__")["momentum"] = momentum;
-                       }});
-    }
-    return norms;
-  }
-
+  std::vector<BatchNormPart> batch_norms() override { return part_->norms; }
   bool draws() override { return true; }  // what Python calls cannot be known
 
  private:
