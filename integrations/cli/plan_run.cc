@@ -204,16 +204,6 @@ PoolKind PoolKindOf(const RunInput& input) {
                                                                            : PoolKind::kReceived;
 }
 
-// Which workers share memory (PlanRequest::hosts).
-absl::StatusOr<std::vector<int>> WorkersThatShareOf(const RunInput& input) {
-  const CyclicConfig& cyclic = input.config.cyclic;
-  if (cyclic.transport == TransportChoice::kLocal) return std::vector<int>{cyclic.workers};
-  const bool by_host =
-      PoolKindOf(input) == PoolKind::kShared || cyclic.transport == TransportChoice::kAuto;
-  if (!by_host) return std::vector<int>();
-  return WorkersThatShare(cyclic.transport, input.hosts, cyclic.workers);
-}
-
 absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunInput& input,
                                                    const PlannedModel& planned) {
   const Plan& plan = planned.plan;
@@ -607,7 +597,12 @@ absl::StatusOr<PlannedRun> PlanRun(const RunInput& input, const PlanFunction& pl
     if (!config.cyclic.profile.empty()) {
       RZ_RETURN_IF_ERROR(TakeFrozenCosts(config, request.question, run.model));
     }
-    RZ_ASSIGN_OR_RETURN(request.hosts, WorkersThatShareOf(input));
+    const TransportChoice transport = config.cyclic.transport;
+    // These share nothing; that they cannot be had matters only where something travels.
+    if (transport != TransportChoice::kUcx && transport != TransportChoice::kNccl) {
+      RZ_ASSIGN_OR_RETURN(request.hosts,
+                          WorkersThatShare(transport, input.hosts, config.cyclic.workers));
+    }
     if (request.question.has_value()) {
       request.question->links.hosts = CountByHost(input.hosts, config.cyclic.workers);
       request.question->cores =
