@@ -2,7 +2,6 @@
 #include "integrations/checkpoint/checkpoint.h"
 
 #include <algorithm>
-#include <atomic>
 #include <deque>
 #include <span>
 #include <utility>
@@ -185,8 +184,7 @@ absl::Status SaveOptimizerStates(const ShardedOptimizer& optimizer, const std::s
     }
   }));
   RZ_ASSIGN_OR_RETURN(const auto writer, TensorFileWriter::Create({}));
-  const std::atomic<bool> go_on = false;
-  return writer->Write(path, std::move(tensors), go_on).status();
+  return writer->Write(path, std::move(tensors)).status();
 }
 
 absl::Status LoadOptimizerStates(const TensorFiles& files, ShardedOptimizer& optimizer) {

@@ -148,7 +148,7 @@ class CheckpointSaver final : public Saver {
                                           options_.optimizer, left.file != nullptr);
     for (const auto& [kind, file] : tensors.files) {
       options_.moment();
-      RZ_ASSIGN_OR_RETURN(const std::string checksum, writer_->Write(path(kind), file, stop_));
+      RZ_ASSIGN_OR_RETURN(const std::string checksum, writer_->Write(path(kind), file, &stop_));
       receipt.Add(checksum);
     }
     if (!left.is_whole) return absl::OkStatus();

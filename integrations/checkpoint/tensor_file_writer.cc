@@ -20,10 +20,6 @@ namespace {
 
 constexpr int64_t kHalf = TensorFileWriter::kPieceBytes;
 
-int64_t RoundUp(int64_t bytes) {
-  return (bytes + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment;
-}
-
 std::string Hex(uint64_t value) { return absl::StrFormat("%016x", value); }
 
 // Where the values of a tensor lie, one after the other, row by row.
@@ -182,16 +178,16 @@ absl::Status TensorFileWriter::Put(int file, int64_t offset, std::span<std::byte
 
 absl::StatusOr<std::string> TensorFileWriter::WriteValues(int file, int64_t begin,
                                                           const std::vector<TensorSource>& tensors,
-                                                          const std::atomic<bool>& stop) {
+                                                          const std::atomic<bool>* stop) {
   ValueStream stream(tensors);
   std::vector<uint64_t> pieces;
   for (int64_t at = 0;; at += kHalf) {
-    if (stop) return absl::CancelledError("the run ends");
+    if (stop != nullptr && *stop) return absl::CancelledError("the run ends");
     const std::span half(staging_.data() + (at / kHalf % 2) * kHalf, kHalf);
     const int64_t bytes = stream.Read(half);
     if (bytes == 0) break;
     pieces.push_back(Checksum(half.first(bytes)));
-    const int64_t written = RoundUp(bytes);
+    const int64_t written = (bytes + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment;
     std::fill(half.begin() + bytes, half.begin() + written, std::byte{0});
     RZ_RETURN_IF_ERROR(Put(file, begin + at, half.first(written)));
     if (bytes < kHalf) break;
@@ -202,7 +198,7 @@ absl::StatusOr<std::string> TensorFileWriter::WriteValues(int file, int64_t begi
 
 absl::StatusOr<std::string> TensorFileWriter::Write(const std::string& path,
                                                     std::vector<TensorSource> tensors,
-                                                    const std::atomic<bool>& stop) {
+                                                    const std::atomic<bool>* stop) {
   RZ_RETURN_IF_ERROR(stuck_);
   std::ranges::stable_sort(tensors, std::ranges::greater(),
                            [](const TensorSource& each) { return WidthOf(each.spec.type); });

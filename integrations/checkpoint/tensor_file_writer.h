@@ -1,7 +1,7 @@
 // TensorFileWriter: writes safetensors files past the page cache, through a little staging memory.
 //
 //   RZ_ASSIGN_OR_RETURN(auto writer, TensorFileWriter::Create({}));
-//   RZ_ASSIGN_OR_RETURN(std::string checksum, writer->Write("m.safetensors", tensors, stop));
+//   RZ_ASSIGN_OR_RETURN(std::string checksum, writer->Write("m.safetensors", tensors));
 //
 // A piece is copied into staging memory while the piece before is written from there: the memory of
 // a whole tensor is never needed twice. A file's head holds the checksum of its values ("checksum"
@@ -71,13 +71,13 @@ class TensorFileWriter {
   // A new file, or in place of an old one. Returns ChecksumOfHead. Cancelled, once `stop` is set.
   // DeadlineExceeded: the disk does not answer, and no later Write tries it. Errors name the file.
   absl::StatusOr<std::string> Write(const std::string& path, std::vector<TensorSource> tensors,
-                                    const std::atomic<bool>& stop);
+                                    const std::atomic<bool>* stop = nullptr);
 
  private:
   explicit TensorFileWriter(const TensorFileOptions& options);
   absl::StatusOr<std::string> WriteValues(int file, int64_t begin,
                                           const std::vector<TensorSource>& tensors,
-                                          const std::atomic<bool>& stop);
+                                          const std::atomic<bool>* stop);
   absl::Status Put(int file, int64_t offset, std::span<std::byte> memory);
   absl::Status Settle();
 

@@ -1,8 +1,5 @@
 // The tier file of a worker as a file of a checkpoint: all states that stream, as safetensors.
 //
-//   if (MayTakeTier(tier, layouts, nvme_path, folder).ok()) …
-//   RZ_ASSIGN_OR_RETURN(checksum, LinkTier(tier, layouts, optimizer, checksums, file, path));
-//
 // The states lie where updates have left them. Only the file's head is written. What fills the last
 // page of a state is a tensor, too (".padding.2.4096"): the format allows no gaps. Masters that stream
 // are "fc.weight.master" there; a checkpoint has them with the model besides.

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <cerrno>
 #include <cmath>
@@ -117,8 +116,7 @@ absl::Status Export(const CommandLine& line) {
   }
   RZ_ASSIGN_OR_RETURN(const auto writer, TensorFileWriter::Create({}));
   const std::string unfinished = absl::StrCat(line.out, ".tmp");
-  const std::atomic<bool> stop = false;
-  absl::Status written = writer->Write(unfinished, std::move(tensors), stop).status();
+  absl::Status written = writer->Write(unfinished, std::move(tensors)).status();
   if (written.ok() && std::rename(unfinished.c_str(), line.out.c_str()) != 0) {
     written = absl::ErrnoToStatus(errno, absl::StrCat(line.out, ": cannot be written"));
   }

@@ -101,20 +101,12 @@ inline int ExitCode(const absl::Status& status) {
 // The commands. Each prints to stdout; what goes wrong is the Status.
 
 absl::Status RunHelp(const CommandLine& line);
-absl::Status RunVersion(const CommandLine& line);
 // Checks everything that can be checked, starts the workers, gathers what they report; or is one
 // worker of a job that a launcher from outside has started. Call it while the process has one
 // thread. Progress goes to stderr, the summary to stdout.
 absl::Status RunTrain(const CommandLine& line);
 // What a run would do, without running it.
 absl::Status RunPlan(const CommandLine& line);
-// What a configuration means, or what any configuration may hold. Errors, warnings and notes go to
-// stderr, a line each. InvalidArgument when the file is refused: all its errors are on stderr then.
-absl::Status RunConfig(const CommandLine& line);
-// What a run has left, for a person.
-absl::Status RunBlame(const CommandLine& line);
-absl::Status RunTrace(const CommandLine& line);
-absl::Status RunReport(const CommandLine& line);
 // `config` is what to do: list, verify, export or diff. InvalidArgument: a checkpoint is not whole.
 absl::Status RunCheckpoint(const CommandLine& line);
 

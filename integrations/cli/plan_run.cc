@@ -73,24 +73,6 @@ struct SavedProfile {
   std::string path;
 };
 
-// Every member must be there and be of its kind. Numbers are whole, from 0 to a day's nanoseconds.
-absl::StatusOr<SavedProfile> ParseProfile(const std::string& text) {
-  const auto json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || json.value("format", Json()) != kProfileFormat) {
-    return InvalidArgument("wanted JSON with \"format\": \"", kProfileFormat, "\"");
-  }
-  SavedProfile saved;
-  const Json layers = json.value("layers", Json());
-  if (!layers.is_array()) return absl::InvalidArgumentError("\"layers\": wanted a list");
-  saved.profile.layers.resize(layers.size());
-  Json sample = saved.profile;
-  sample["frozen"] = false;
-  RZ_RETURN_IF_ERROR(CheckMembers(sample, json));
-  json.get_to(saved.profile);
-  json["frozen"].get_to(saved.frozen);
-  return saved;
-}
-
 // Writes the file whole or not at all.
 absl::Status WriteProfile(const SavedProfile& saved) {
   Json json = saved.profile;
@@ -99,11 +81,23 @@ absl::Status WriteProfile(const SavedProfile& saved) {
   return WriteWholeFile(saved.path, json.dump(2) + "\n");
 }
 
-// NotFound; InvalidArgument that says what is wrong with which entry. Both name the path.
+// NotFound; InvalidArgument that says what is wrong with which entry. Both name the path. Every
+// member must be there and be of its kind. Numbers are whole, from 0 to a day's nanoseconds.
 absl::StatusOr<SavedProfile> ReadProfile(const std::string& path) {
   RZ_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
-  RZ_ASSIGN_OR_RETURN(SavedProfile saved, Annotate(ParseProfile(text), path));
-  saved.path = path;
+  const auto json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || json.value("format", Json()) != kProfileFormat) {
+    return InvalidArgument(path, ": wanted JSON with \"format\": \"", kProfileFormat, "\"");
+  }
+  SavedProfile saved{.path = path};
+  const Json layers = json.value("layers", Json());
+  if (!layers.is_array()) return InvalidArgument(path, ": \"layers\": wanted a list");
+  saved.profile.layers.resize(layers.size());
+  Json sample = saved.profile;
+  sample["frozen"] = false;
+  RZ_RETURN_IF_ERROR(Annotate(CheckMembers(sample, json), path));
+  json.get_to(saved.profile);
+  json["frozen"].get_to(saved.frozen);
   return saved;
 }
 
@@ -181,7 +175,7 @@ absl::Status TakeFrozenCosts(const Config& config, std::optional<RuleQuestion>& 
 }
 
 absl::StatusOr<PassBytes> MeasureRunPass(const RunInput& input, const PlannedRun& run) {
-  LapRunner laps(*input.data, BatchesOf(input));
+  LapRunner laps(*input.data, BatchesOf(input.config, input.length));
   const std::vector<double> metrics(kMetricsCount);
   PassMemoryOptions options{.metrics_count = kMetricsCount};
   options.train = [&](RingModel& ring, const LapTask& lap) {
@@ -208,16 +202,6 @@ PoolKind PoolKindOf(const RunInput& input) {
   }
   return CountByHost(input.hosts, input.config.cyclic.workers).size() == 1 ? PoolKind::kShared
                                                                            : PoolKind::kReceived;
-}
-
-// Which workers share memory (PlanRequest::hosts).
-absl::StatusOr<std::vector<int>> WorkersThatShareOf(const RunInput& input) {
-  const CyclicConfig& cyclic = input.config.cyclic;
-  if (cyclic.transport == TransportChoice::kLocal) return std::vector<int>{cyclic.workers};
-  const bool by_host =
-      PoolKindOf(input) == PoolKind::kShared || cyclic.transport == TransportChoice::kAuto;
-  if (!by_host) return std::vector<int>();
-  return WorkersThatShare(cyclic.transport, input.hosts, cyclic.workers);
 }
 
 absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunInput& input,
@@ -251,7 +235,6 @@ absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunInput& input,
 // The budgets of this host: as the configuration says, or as the host's memory is found.
 FitBudgets FindBudgets(const Config& config) {
   FitBudgets budgets;
-  budgets[static_cast<size_t>(MemoryPlace::kHost)] = FindHostMemory("/");
   const auto& given = config.cyclic.memory_budget;
   for (const auto& [place, bytes] :
        {std::pair(MemoryPlace::kHost, given.host), std::pair(MemoryPlace::kDevice, given.device),
@@ -260,105 +243,21 @@ FitBudgets FindBudgets(const Config& config) {
     budgets[static_cast<size_t>(place)] = {
         .bytes = bytes, .source = absl::StrCat("cyclic.memory_budget.", ToString(place))};
   }
+  if (!given.host.has_value()) {
+    budgets[static_cast<size_t>(MemoryPlace::kHost)] = FindHostMemory("/");
+  }
   return budgets;
 }
 
-}  // namespace
-
-absl::StatusOr<RunInput> OpenRun(Config config, std::vector<std::string> hosts) {
-  RunInput input{.config = std::move(config), .hosts = std::move(hosts)};
-  RZ_ASSIGN_OR_RETURN(input.data,
-                      OpenDataset(input.config.data, input.config.model, input.config.seed));
-  RZ_RETURN_IF_ERROR(CheckModelFitsData(input.config, input.data->shape));
-  RZ_ASSIGN_OR_RETURN(input.length,
-                      MeasureRun(input.config, input.data->train.size(), input.data->test.size()));
-  if (input.config.curve_ends_with_run) {
-    EndCurve(input.length.iterations, input.config.optimizer.curve);
-  }
-  return input;
-}
-
-BatchesOptions BatchesOf(const RunInput& input) {
-  return {.seed = input.config.seed,
-          .micro_batch = input.config.batch.micro_batch,
-          .train_batch = input.config.batch.train_batch,
-          .iterations_per_epoch = input.length.iterations_per_epoch,
-          .evaluation_batch = input.config.evaluation.batch_size,
-          .test_samples = input.length.test_samples};
-}
-
-absl::StatusOr<PlannedRun> PlanRun(const RunInput& input, const PlanFunction& plan_model) {
-  const Config& config = input.config;
-  absl::StatusOr<ConfiguredModel> made = MakeConfiguredModel(config.model, input.data->shape);
-  if (!made.ok()) return PlanError(config, made.status());
-  PlannedRun run{.layers = std::move(made->layers), .model = std::move(made->description)};
-  const std::vector<LayerDescription> counted = run.model.layers;
-  PlanRequest request = PlanRequestOf(config, input.length);
-  request.proof = input.proof;
-  if (input.resumed != nullptr) request.first_iteration = input.resumed->state().version.value;
-  if (input.chosen.has_value()) request = WithRule(std::move(request), *input.chosen);
-  if (input.streamed.share >= 0) {
-    request.streamed_share = input.streamed.share;
-    request.staging_bytes = input.streamed.staging_bytes;
-  }
-  if (input.stage_per_layer) {
-    request.stages = static_cast<int>(counted.size());
-    request.boundaries.resize(counted.size());
-    std::iota(request.boundaries.begin(), request.boundaries.end(), 0);
-  } else {
-    if (!config.cyclic.profile.empty()) {
-      RZ_RETURN_IF_ERROR(TakeFrozenCosts(config, request.question, run.model));
-    }
-    RZ_ASSIGN_OR_RETURN(request.hosts, WorkersThatShareOf(input));
-    if (request.question.has_value()) {
-      request.question->links.hosts = CountByHost(input.hosts, config.cyclic.workers);
-      request.question->cores =
-          CoresOfJob(input.hosts, config.cyclic.workers) / config.cyclic.threads;
-    }
-  }
-  absl::StatusOr<PlannedModel> planned = plan_model(run.model, request);
-  if (!planned.ok()) return PlanError(config, planned.status());
-  run.planned = *std::move(planned);
-  run.sample_flops = FlopsOf(counted, run.planned.plan);
-  return run;
-}
-
-std::string DescribeSlowType(const Config& config) {
-  const ValueType type = config.precision.compute;
-  if (type == ValueType::kFp32) return "";
-  const double slowness = SlownessOf(type);
-  if (slowness <= 2) return "";
-  return absl::StrFormat(
-      "%s products take %.1f times as long as fp32's on this processor: %s.enabled saves traffic "
-      "here, not time (docs/precision.md)",
-      ToString(type), slowness, ToString(type));
-}
-
-absl::StatusOr<MemoryForecast> ForecastRun(const Config& config, const PlannedRun& run) {
-  // A convolution's gradient is a tensor of its own.
-  const bool linear = config.model.type != ModelConfig::Type::kResNet;
-  const Precision& precision = run.planned.precision;
-  const bool plain = precision.compute == ValueType::kFp32 && precision.sums == ValueType::kFp32;
-  const std::vector<StagePlan>& stages = run.planned.plan.stages;
-  MemoryOptions options{.moment_bytes = MomentBytes(config.optimizer, run.planned.layouts, stages),
-                        .scratch_bytes = ScratchBytes(config.optimizer, run.planned.layouts),
-                        .gradients_join_sums = linear && plain && !config.cyclic.products_first};
-  for (const StageLayout& layout : run.planned.layouts) {
-    // A gradient takes as much as a sum in the computing type would.
-    const Precision gradients{.sums = precision.compute};
-    options.gradient_bytes.push_back(StageLayout::Make(layout.parameters, {}, gradients).sum_bytes);
-  }
-  return ForecastMemory(run.planned.plan, options);
-}
-
 // The certificate of this plan, with what has been measured so far.
-static absl::Status CertifyPlan(const RunInput& input, const PlannedRun& run, RunFit& fit) {
+absl::Status CertifyPlan(const RunInput& input, const PlannedRun& run, RunFit& fit) {
   RZ_ASSIGN_OR_RETURN(fit.input.states, ForecastRun(input.config, run));
   RZ_ASSIGN_OR_RETURN(fit.input.extras, ExtrasOf(input, run.planned));
   fit.certificate = Certify(fit.input);
   return absl::OkStatus();
 }
 
+// The certificate of this plan, without another one.
 absl::StatusOr<RunFit> CertifyRun(const RunInput& run_input, const PlannedRun& run, Parent parent) {
   const Config& config = run_input.config;
   // Found before this process takes memory itself.
@@ -389,44 +288,6 @@ absl::StatusOr<RunFit> CertifyRun(const RunInput& run_input, const PlannedRun& r
   fit.certificate = Certify(input);
   return fit;
 }
-
-absl::StatusOr<RunFit> FitRun(RunInput& input, PlannedRun& run, Parent parent) {
-  const Config& config = input.config;
-  const OffloadConfig& offload = config.offload;
-  const bool said = config.keys.Given("zero_optimization.offload_optimizer.ratio") ||
-                    !offload.stages.empty() || !config.cyclic.memory_budget.host.has_value();
-  const bool one_host = CountByHost(input.hosts, config.cyclic.workers).size() == 1;
-  if (said || !one_host || parent == Parent::kStranger || !run.planned.plan.any_streams()) {
-    return CertifyRun(input, run, parent);
-  }
-  std::vector<Streamed> ways;  // the one that takes most memory first
-  for (double share = 0; share <= 1; share += 0.125) ways.push_back({share, offload.staging_bytes});
-  const int64_t chosen = offload.staging_bytes > 0 ? 0 : run.planned.plan.staging_bytes;
-  for (int64_t less = chosen / 2; less >= kLeastStaging; less /= 2) ways.push_back({1, less});
-  const auto plan = [&](const Streamed& streamed) -> absl::Status {
-    input.streamed = streamed;
-    RZ_ASSIGN_OR_RETURN(run, PlanRun(input));
-    return absl::OkStatus();
-  };
-  // A pass is measured once, beside as little as possible.
-  RZ_RETURN_IF_ERROR(plan(ways.back()));
-  RZ_ASSIGN_OR_RETURN(RunFit fit, CertifyRun(input, run, parent));
-  if (!CheckFit(fit.certificate, fit.budgets).ok()) return fit;
-  for (const Streamed& way : ways) {
-    RZ_RETURN_IF_ERROR(plan(way));
-    RZ_RETURN_IF_ERROR(CertifyPlan(input, run, fit));
-    if (CheckFit(fit.certificate, fit.budgets).ok()) break;
-  }
-  const int64_t streamed = fit.certificate.HostPeak(0, MemoryPlace::kDisk);
-  fit.text = absl::StrFormat(
-      "offload: %s go to NVMe, optimizer states through %s of memory of each worker: the least "
-      "with "
-      "which the run fits into cyclic.memory_budget.host",
-      SizeText(double(streamed)), SizeText(double(run.planned.plan.staging_bytes)));
-  return fit;
-}
-
-namespace {
 
 // The first iterations take pages from the kernel for the first time.
 constexpr int kLeftOut = 4;
@@ -700,6 +561,123 @@ absl::Status CheckPlanFiles(const CommandLine& line, const Config& config) {
 }
 
 }  // namespace
+
+absl::StatusOr<RunInput> OpenRun(Config config, std::vector<std::string> hosts) {
+  RunInput input{.config = std::move(config), .hosts = std::move(hosts)};
+  RZ_ASSIGN_OR_RETURN(input.data,
+                      OpenDataset(input.config.data, input.config.model, input.config.seed));
+  RZ_RETURN_IF_ERROR(CheckModelFitsData(input.config, input.data->shape));
+  RZ_ASSIGN_OR_RETURN(input.length,
+                      MeasureRun(input.config, input.data->train.size(), input.data->test.size()));
+  if (input.config.curve_ends_with_run) {
+    EndCurve(input.length.iterations, input.config.optimizer.curve);
+  }
+  return input;
+}
+
+absl::StatusOr<PlannedRun> PlanRun(const RunInput& input, const PlanFunction& plan_model) {
+  const Config& config = input.config;
+  absl::StatusOr<PlannedRun> made = MakeConfiguredModel(config.model, input.data->shape);
+  if (!made.ok()) return PlanError(config, made.status());
+  PlannedRun& run = *made;
+  const std::vector<LayerDescription> counted = run.model.layers;
+  PlanRequest request = PlanRequestOf(config, input.length);
+  request.proof = input.proof;
+  if (input.resumed != nullptr) request.first_iteration = input.resumed->state().version.value;
+  if (input.chosen.has_value()) request = WithRule(std::move(request), *input.chosen);
+  if (input.streamed.share >= 0) {
+    request.streamed_share = input.streamed.share;
+    request.staging_bytes = input.streamed.staging_bytes;
+  }
+  if (input.stage_per_layer) {
+    request.stages = static_cast<int>(counted.size());
+    request.boundaries.resize(counted.size());
+    std::iota(request.boundaries.begin(), request.boundaries.end(), 0);
+  } else {
+    if (!config.cyclic.profile.empty()) {
+      RZ_RETURN_IF_ERROR(TakeFrozenCosts(config, request.question, run.model));
+    }
+    const TransportChoice transport = config.cyclic.transport;
+    // These share nothing; that they cannot be had matters only where something travels.
+    if (transport != TransportChoice::kUcx && transport != TransportChoice::kNccl) {
+      RZ_ASSIGN_OR_RETURN(request.hosts,
+                          WorkersThatShare(transport, input.hosts, config.cyclic.workers));
+    }
+    if (request.question.has_value()) {
+      request.question->links.hosts = CountByHost(input.hosts, config.cyclic.workers);
+      request.question->cores =
+          CoresOfJob(input.hosts, config.cyclic.workers) / config.cyclic.threads;
+    }
+  }
+  absl::StatusOr<PlannedModel> planned = plan_model(run.model, request);
+  if (!planned.ok()) return PlanError(config, planned.status());
+  run.planned = *std::move(planned);
+  run.sample_flops = FlopsOf(counted, run.planned.plan);
+  return made;
+}
+
+std::string DescribeSlowType(const Config& config) {
+  const ValueType type = config.precision.compute;
+  if (type == ValueType::kFp32) return "";
+  const double slowness = SlownessOf(type);
+  if (slowness <= 2) return "";
+  return absl::StrFormat(
+      "%s products take %.1f times as long as fp32's on this processor: %s.enabled saves traffic "
+      "here, not time (docs/precision.md)",
+      ToString(type), slowness, ToString(type));
+}
+
+absl::StatusOr<MemoryForecast> ForecastRun(const Config& config, const PlannedRun& run) {
+  // A convolution's gradient is a tensor of its own.
+  const bool linear = config.model.type != ModelConfig::Type::kResNet;
+  const Precision& precision = run.planned.precision;
+  const bool plain = precision.compute == ValueType::kFp32 && precision.sums == ValueType::kFp32;
+  const std::vector<StagePlan>& stages = run.planned.plan.stages;
+  MemoryOptions options{.moment_bytes = MomentBytes(config.optimizer, run.planned.layouts, stages),
+                        .scratch_bytes = ScratchBytes(config.optimizer, run.planned.layouts),
+                        .gradients_join_sums = linear && plain && !config.cyclic.products_first};
+  for (const StageLayout& layout : run.planned.layouts) {
+    // A gradient takes as much as a sum in the computing type would.
+    const Precision gradients{.sums = precision.compute};
+    options.gradient_bytes.push_back(StageLayout::Make(layout.parameters, {}, gradients).sum_bytes);
+  }
+  return ForecastMemory(run.planned.plan, options);
+}
+
+absl::StatusOr<RunFit> FitRun(RunInput& input, PlannedRun& run, Parent parent) {
+  const Config& config = input.config;
+  const OffloadConfig& offload = config.offload;
+  const bool said = config.keys.Given("zero_optimization.offload_optimizer.ratio") ||
+                    !offload.stages.empty() || !config.cyclic.memory_budget.host.has_value();
+  const bool one_host = CountByHost(input.hosts, config.cyclic.workers).size() == 1;
+  if (said || !one_host || parent == Parent::kStranger || !run.planned.plan.any_streams()) {
+    return CertifyRun(input, run, parent);
+  }
+  std::vector<Streamed> ways;  // the one that takes most memory first
+  for (double share = 0; share <= 1; share += 0.125) ways.push_back({share, offload.staging_bytes});
+  const int64_t chosen = offload.staging_bytes > 0 ? 0 : run.planned.plan.staging_bytes;
+  for (int64_t less = chosen / 2; less >= kLeastStaging; less /= 2) ways.push_back({1, less});
+  const auto plan = [&](const Streamed& streamed) -> absl::Status {
+    input.streamed = streamed;
+    RZ_ASSIGN_OR_RETURN(run, PlanRun(input));
+    return absl::OkStatus();
+  };
+  // A pass is measured once, beside as little as possible.
+  RZ_RETURN_IF_ERROR(plan(ways.back()));
+  RZ_ASSIGN_OR_RETURN(RunFit fit, CertifyRun(input, run, parent));
+  if (!CheckFit(fit.certificate, fit.budgets).ok()) return fit;
+  for (const Streamed& way : ways) {
+    RZ_RETURN_IF_ERROR(plan(way));
+    RZ_RETURN_IF_ERROR(CertifyPlan(input, run, fit));
+    if (CheckFit(fit.certificate, fit.budgets).ok()) break;
+  }
+  const int64_t streamed = fit.certificate.HostPeak(0, MemoryPlace::kDisk);
+  fit.text = absl::StrFormat(
+      "offload: %s go to NVMe, optimizer states through %s of memory of each worker: the least "
+      "with which the run fits into cyclic.memory_budget.host",
+      SizeText(double(streamed)), SizeText(double(run.planned.plan.staging_bytes)));
+  return fit;
+}
 
 absl::StatusOr<TierVerdict> JudgeRunDisk(const RunInput& input, const PlannedRun& run) {
   std::optional<SavedProfile> profile;

@@ -1,11 +1,11 @@
 // From a configuration to its data, the length of the run, and its plan.
 //
-//   RZ_ASSIGN_OR_RETURN(const RunInput input, OpenRun(config, /*hosts=*/{}));
-//   RZ_ASSIGN_OR_RETURN(const PlannedRun run, PlanRun(input));
-//   RZ_ASSIGN_OR_RETURN(const RunFit fit, CertifyRun(input, run, Parent::kLauncher));
+//   RZ_ASSIGN_OR_RETURN(RunInput input, OpenRun(config, /*hosts=*/{}));
+//   RZ_ASSIGN_OR_RETURN(PlannedRun run, PlanRun(input));
+//   RZ_ASSIGN_OR_RETURN(const RunFit fit, FitRun(input, run, Parent::kLauncher));
 //   RZ_RETURN_IF_ERROR(CheckFit(fit.certificate, fit.budgets));
 //
-// PlanRun, DescribeSlowType and CertifyRun use torch on the calling thread. Every worker computes
+// PlanRun, DescribeSlowType and FitRun use torch on the calling thread. Every worker computes
 // the same plan.
 #ifndef RINGZERO_INTEGRATIONS_CLI_PLAN_RUN_H_
 #define RINGZERO_INTEGRATIONS_CLI_PLAN_RUN_H_
@@ -56,9 +56,6 @@ struct RunInput {
 // rate curve that is to end with the run ends there.
 absl::StatusOr<RunInput> OpenRun(Config config, std::vector<std::string> hosts);
 
-// Which samples make which batch.
-BatchesOptions BatchesOf(const RunInput& input);
-
 // The model of a configuration, built as layer factories, described and cut into a plan.
 // InvalidArgument begins with the configuration's file. Equal at all workers.
 absl::StatusOr<PlannedRun> PlanRun(const RunInput& input,
@@ -88,12 +85,11 @@ struct RunFit {
 // The fit certificate of a configured run: measured, counted, and held against the budget. It
 // computes with torch and measures the calling process: call it in a child of the process that
 // launches the workers, before anything else has computed there.
-absl::StatusOr<RunFit> CertifyRun(const RunInput& input, const PlannedRun& run, Parent parent);
-
-// As CertifyRun. If states may stream, there is a budget, and the configuration does not say how
-// many of them, it plans again: as few of them stream as the budget allows, and if not even all of
-// them are enough, through less memory. Changes input.streamed and `run`. Not for workers that
-// others launch, which may be on several hosts: each would choose for itself.
+//
+// If states may stream, there is a budget, and the configuration does not say how many of them, it
+// plans again: as few of them stream as the budget allows, and if not even all of them are enough,
+// through less memory. Changes input.streamed and `run`. Not for workers that others launch, which
+// may be on several hosts: each would choose for itself.
 absl::StatusOr<RunFit> FitRun(RunInput& input, PlannedRun& run, Parent parent);
 
 // What state.json says of a run, but for what each version has of its own.

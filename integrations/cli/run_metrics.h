@@ -1,11 +1,7 @@
 // What a run tells of itself: lines for a person while it goes on; its numbers, iteration by
 // iteration, in the folder of --metrics and wherever the configuration's tensorboard and
-// csv_monitor want them (at worker 0); and at the end a summary. Each class: one thread.
-//
-//   if (auto line = meter.Line(result, so_far, waits)) …              // in worker 0
-//   RZ_RETURN_IF_ERROR(metrics->Write(result, lr));                   // there, every iteration
-//   screen.Progress(*line);                                           // where the terminal is
-//   const Summary summary = Summarize(info, reports);                 // and the reports meet
+// csv_monitor want them (at worker 0); and at the end a summary, where the terminal is and the
+// workers' reports meet. Each class: one thread.
 //
 // docs/sight.md says when a line comes and what is in the folder. The folder also has what makes
 // the run again (provenance.h).

@@ -212,17 +212,6 @@ absl::Status CheckPlanInChild(TrainRun& run) {
   return absl::OkStatus();
 }
 
-// In every worker. For the workers that we launch, CheckPlanInChild has checked and spoken before.
-absl::StatusOr<PlannedRun> PlanHere(TrainRun& run, const PlanFunction& plan_model) {
-  if (!run.seat.has_value()) return PlanRun(run.input);
-  return PlanAndCheck(run, plan_model, [&](const std::string& text) { run.screen.Note(text); });
-}
-
-RunWorkersOptions::As WorkersAs(const Config& config) {
-  return config.cyclic.transport == TransportChoice::kLocal ? RunWorkersOptions::As::kThreads
-                                                            : RunWorkersOptions::As::kProcesses;
-}
-
 // Runs one worker; returns its report.
 absl::StatusOr<std::string> Work(TrainRun& run, WorkerSeat seat) {
   PssWatch pss;
@@ -234,7 +223,7 @@ absl::StatusOr<std::string> Work(TrainRun& run, WorkerSeat seat) {
         seat.transport->LinkTo(WorkerId((seat.self.value + 1) % seat.transport->workers()));
   }
   // If workers share a process, its memory counts once; worker 0 reports its CPU time and faults.
-  const bool processes = WorkersAs(run.config()) == RunWorkersOptions::As::kProcesses;
+  const bool processes = run.config().cyclic.transport != TransportChoice::kLocal;
   const int sharers = processes ? 1 : run.config().cyclic.workers;
   TrainTask task{.input = run.input,
                  .seat = std::move(seat),
@@ -255,8 +244,7 @@ absl::StatusOr<std::string> Work(TrainRun& run, WorkerSeat seat) {
 // One report per worker; in a job from outside at worker 0 only.
 absl::StatusOr<std::vector<std::string>> RunAllWorkers(TrainRun& run) {
   const Config& config = run.config();
-  const RunWorkersOptions::As as = WorkersAs(config);
-  const bool processes = as == RunWorkersOptions::As::kProcesses;
+  const bool processes = config.cyclic.transport != TransportChoice::kLocal;
   RunWorkersOptions options{
       .launch = {.workers = config.cyclic.workers,
                  .peer_timeout = config.cyclic.peer_timeout,
@@ -265,7 +253,6 @@ absl::StatusOr<std::vector<std::string>> RunAllWorkers(TrainRun& run) {
       .seat = run.seat,
       .agreement = {{"configuration", config.keys.SharedLines()},
                     {"data", DataLines(*run.input.data)}},
-      .as = as,
       .transport = config.cyclic.transport,
       .threads = config.cyclic.threads,
       .metrics_count = kMetricsCount,
@@ -292,9 +279,12 @@ absl::StatusOr<std::vector<std::string>> RunAllWorkers(TrainRun& run) {
     const WorkerId self = transport->self();
     return Injection(inject, self).Wrap(std::move(transport));
   };
-  return RunWorkers(
-      options, [&](const PlanFunction& plan_model) { return PlanHere(run, plan_model); },
-      [&](WorkerSeat seat) { return Work(run, std::move(seat)); });
+  const auto plan = [&](const PlanFunction& plan_model) {
+    // For the workers that we launch, CheckPlanInChild has checked and spoken before.
+    if (!run.seat.has_value()) return PlanRun(run.input);
+    return PlanAndCheck(run, plan_model, [&](const std::string& text) { run.screen.Note(text); });
+  };
+  return RunWorkers(options, plan, [&](WorkerSeat seat) { return Work(run, std::move(seat)); });
 }
 
 // AlreadyExists: it holds metrics of an earlier run that this run does not go on from.
@@ -500,8 +490,9 @@ absl::Status Train(const CommandLine& line, const std::optional<RunRecord>& befo
                .desk = FlightDesk(line.flight)};
   if (job.has_value() && run.speaks()) run.screen.Note(Describe(job->identity));
   if (!job.has_value()) {
-    RZ_RETURN_IF_ERROR(CheckLimits(LaunchNeedsOf(
-        WorkersAs(run.config()), run.config().cyclic.workers, run.config().cyclic.threads)));
+    const CyclicConfig& cyclic = run.config().cyclic;
+    RZ_RETURN_IF_ERROR(
+        CheckLimits(LaunchNeedsOf(cyclic.transport, cyclic.workers, cyclic.threads)));
     RZ_RETURN_IF_ERROR(CheckPlanInChild(run));
   }
   if (run.speaks()) {

@@ -97,7 +97,7 @@ class Worker {
       : task_(std::move(task)),
         config_(task_.input.config),
         injection_(config_.cyclic.inject, self()),
-        laps_(*task_.input.data, BatchesOf(task_.input)),
+        laps_(*task_.input.data, BatchesOf(config_, task_.input.length)),
         facts_(FactsOf(task_)),
         progress_(facts_),
         totals_(plan()),
@@ -112,7 +112,11 @@ class Worker {
   absl::StatusOr<WorkerReport> Run() {
     absl::Status status = RunAll();
     const bool interrupted = ring_ != nullptr && IsInterrupted(status);
-    if (interrupted) status = LeaveEarly();
+    if (interrupted) {  // what was done is told, and kept for the report
+      inbox_.Close();   // the engine's threads may still report
+      status = self().value == 0 ? SayWhatIsNew() : absl::OkStatus();
+      if (status.ok()) KeepSchedule("interrupted");
+    }
     if (!status.ok() && task_.desk != nullptr) task_.desk->WriteFailure(self(), status);
     if (trace_ != nullptr) {
       trace_->SetOffset(ring_->engine().clock_offset());
@@ -156,14 +160,6 @@ class Worker {
     injection_.Reach(InjectConfig::Point::kFinish);
     RZ_RETURN_IF_ERROR(ring_->Finish());
     return self().value == 0 ? SayTheRest() : absl::OkStatus();
-  }
-
-  // What was done is told, and kept for the report.
-  absl::Status LeaveEarly() {
-    inbox_.Close();  // the engine's threads may still report
-    if (self().value == 0) RZ_RETURN_IF_ERROR(SayWhatIsNew());
-    KeepSchedule("interrupted");
-    return absl::OkStatus();
   }
 
   WorkerId self() const { return task_.seat.self; }
@@ -221,7 +217,13 @@ class Worker {
     }
     if (config_.cyclic.track_activations) {
       live_ = std::make_unique<LiveTensorBytes>();
-      options.on_stage_done = [this](const StageDone& done) { TrackActivations(done); };
+      options.on_stage_done = [this](const StageDone& done) {
+        live_->HandedOver(done.gradient_bytes);
+        const auto now = std::chrono::steady_clock::now().time_since_epoch();
+        report_.activations.push_back({.seconds = std::chrono::duration<double>(now).count(),
+                                       .bytes = live_->bytes(),
+                                       .peak = live_->TakePeak()});
+      };
     }
     RZ_RETURN_IF_ERROR(OpenFiles(options));
     RZ_ASSIGN_OR_RETURN(ring_, RingModel::Create(std::move(options)));
@@ -320,14 +322,6 @@ class Worker {
     if (count > 0 && task_.desk != nullptr) {
       task_.desk->TraceWith(self(), [this, count] { trace_->OpenWindow(count); });
     }
-  }
-
-  void TrackActivations(const StageDone& done) {
-    live_->HandedOver(done.gradient_bytes);
-    const auto now = std::chrono::steady_clock::now().time_since_epoch();
-    report_.activations.push_back({.seconds = std::chrono::duration<double>(now).count(),
-                                   .bytes = live_->bytes(),
-                                   .peak = live_->TakePeak()});
   }
 
   static RunFacts FactsOf(const TrainTask& task) {

@@ -1,13 +1,6 @@
 // What the workers count and measure in a run: what the ring sums up, what worker 0 hears of it,
 // and the report of each worker at the end. (What --metrics FOLDER keeps is in provenance.h.)
 //
-//   ReportInbox inbox;                               // worker 0's
-//   options.on_report = inbox.Listener();
-//   RingTotals totals(plan);                         // every worker's
-//   std::vector<double> sums = totals.Take(lap, engine.stats());
-//   std::string bytes = ToBytes(report);             // in the worker
-//   WorkerReport report = FromBytes(bytes);          // in the parent
-//
 // A micro-batch's metrics are {loss x count, correct, count} and RingTotals' values: sums, so that
 // folding them in micro-batch order is exact whatever the sizes. Count: samples, or tokens of text.
 #ifndef RINGZERO_INTEGRATIONS_CLI_WORKER_REPORT_H_

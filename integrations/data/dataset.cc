@@ -383,6 +383,15 @@ std::vector<int64_t> EpochOrder(uint64_t seed, int64_t epoch, int64_t size) {
   return order;
 }
 
+BatchesOptions BatchesOf(const Config& config, const RunLength& length) {
+  return {.seed = config.seed,
+          .micro_batch = config.batch.micro_batch,
+          .train_batch = config.batch.train_batch,
+          .iterations_per_epoch = length.iterations_per_epoch,
+          .evaluation_batch = config.evaluation.batch_size,
+          .test_samples = length.test_samples};
+}
+
 std::span<const int64_t> SampleNumbers::Train(int64_t iteration, int64_t micro_batch) {
   const int64_t epoch = iteration / options_.iterations_per_epoch;
   if (epoch != epoch_) {
@@ -421,10 +430,6 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10(const std::string& folder) 
   return MakeDataset(std::move(train), std::move(test));
 }
 
-bool IsBibleData(std::span<const uint8_t> file) {
-  return file.size() >= kMagic.size() && std::equal(kMagic.begin(), kMagic.end(), file.begin());
-}
-
 absl::StatusOr<std::vector<uint8_t>> DecodeBibleData(std::span<const uint8_t> file,
                                                      const std::string& path) {
   const auto error = [&](const std::string& what) {
@@ -456,7 +461,7 @@ absl::StatusOr<std::vector<uint8_t>> DecodeBibleData(std::span<const uint8_t> fi
 
 absl::StatusOr<std::unique_ptr<Dataset>> OpenText(const std::string& path, int64_t sequence) {
   RZ_ASSIGN_OR_RETURN(std::vector<uint8_t> bytes, ReadAllBytes(path));
-  if (IsBibleData(bytes)) {
+  if (bytes.size() >= kMagic.size() && std::equal(kMagic.begin(), kMagic.end(), bytes.begin())) {
     RZ_ASSIGN_OR_RETURN(bytes, DecodeBibleData(bytes, path));
   }
   const size_t total = bytes.size();

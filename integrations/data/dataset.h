@@ -94,9 +94,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenText(const std::string& path, int64
 //    92  where each window begins in the file, and where the last one ends
 // A window is the output of compress(1) without its first three bytes 1f 9d 90: LZW with codes of
 // 9 to 16 bits, least significant bit first, 256 for "clear".
-bool IsBibleData(std::span<const uint8_t> file);
-
-// The whole text, as stored: a line of title, then a line per verse ("Ge1:1 In the beginning …").
+//
+// Returns the whole text, as stored: a line of title, then a line per verse ("Ge1:1 In the beginning …").
 // InvalidArgument names `path`: truncated, windows out of range, codes that mean nothing.
 absl::StatusOr<std::vector<uint8_t>> DecodeBibleData(std::span<const uint8_t> file,
                                                      const std::string& path);
@@ -113,6 +112,7 @@ struct BatchesOptions {
   int64_t evaluation_batch = 1;
   int64_t test_samples = 0;
 };
+BatchesOptions BatchesOf(const Config& config, const RunLength& length);
 
 // Which samples make which micro-batch: named by iteration and number, never by worker.
 class SampleNumbers {

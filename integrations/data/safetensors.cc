@@ -318,10 +318,6 @@ absl::Status SafetensorsReader::Read(const Entry& entry, const std::vector<int64
   return absl::OkStatus();
 }
 
-absl::Status TensorFiles::Missing(const std::string& name) {
-  return absl::NotFoundError(absl::StrCat("there is no tensor '", name, "'"));
-}
-
 absl::Status TensorFiles::Add(const std::shared_ptr<const SafetensorsReader>& file) {
   for (const SafetensorsReader::Entry& entry : file->entries()) {
     const bool added = tensors_.try_emplace(entry.spec.name, Place{file, &entry}).second;

@@ -93,12 +93,7 @@ class SafetensorsReader {
   std::vector<Entry> entries_;
 };
 
-// Files whose tensors are looked up together:
-//
-//   RZ_ASSIGN_OR_RETURN(TensorFiles files, TensorFiles::Open("gpt2/model.safetensors.index.json"));
-//   RZ_RETURN_IF_ERROR(files.Read("wte.weight", {50257, 768}, values));
-//
-// Thread-safe once it is made. Copies share the files.
+// Files whose tensors are looked up together. Thread-safe once it is made. Copies share the files.
 class TensorFiles {
  public:
   struct Place {
@@ -123,12 +118,11 @@ class TensorFiles {
   absl::Status Read(const std::string& name, const std::vector<int64_t>& shape,
                     std::span<Value> out) const {
     const auto found = tensors_.find(name);
-    if (found == tensors_.end()) return Missing(name);
+    if (found == tensors_.end()) return absl::NotFoundError("there is no tensor '" + name + "'");
     return found->second.file->Read(*found->second.entry, shape, out);
   }
 
  private:
-  static absl::Status Missing(const std::string& name);
   std::map<std::string, Place> tensors_;
 };
 

@@ -15,7 +15,6 @@
 #include <filesystem>
 #include <optional>
 #include <system_error>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -80,8 +79,6 @@ void RemoveFlights(const std::string& folder, WorkerId first, WorkerId from) {
     if (worker == first.value || worker >= from.value) std::filesystem::remove(at->path(), gone);
   }
 }
-
-FlightDesk::FlightDesk(std::string folder) : folder_(std::move(folder)) {}
 
 FlightDesk::~FlightDesk() {
   if (!thread_.joinable()) return;

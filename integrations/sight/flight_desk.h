@@ -20,6 +20,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -54,7 +55,7 @@ class FlightDesk {
     std::function<void()> trace = nullptr;  // set by TraceWith
   };
 
-  explicit FlightDesk(std::string folder);
+  explicit FlightDesk(std::string folder) : folder_(std::move(folder)) {}
   ~FlightDesk();
   absl::Status Start();
 

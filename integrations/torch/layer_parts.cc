@@ -8,11 +8,9 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/philox.h"
-#include "base/status.h"
 #include "integrations/torch/stage_marks.h"
 
 namespace ringzero {

@@ -60,12 +60,6 @@ std::array<NamedTensor, 3> StatisticsOf(const std::string& layer_name, const Bat
 absl::Status CheckLayer(const std::string& layer_name, Layer& layer);
 
 // The running statistics of a stage's BatchNorms, which belong to the stage and not to this worker.
-//
-//   statistics.BeginForward();                  // training: the buffers will hold this batch's
-//   … forward …
-//   RZ_ASSIGN_OR_RETURN(Buffer batch, statistics.TakeBatch());
-//   statistics.Load(copy.statistics.data());    // evaluation: the buffers hold the running ones
-//
 // While this object lives, the modules' momentum is 1 and their buffers start at zero, so that a
 // forward leaves exactly the batch's mean and unbiased variance in them; the engine blends them
 // with the momentum that the module was built with (zero/engine/statistics.h). Used by one thread.
@@ -78,11 +72,11 @@ class StageStatistics {
   // The stage's layers in order.
   absl::Status Add(const std::string& layer_name, Layer& layer);
 
-  void BeginForward();
+  void BeginForward();  // of training: the buffers will hold this batch's
   // The batch's statistics, as in the layout; empty if there are none. FailedPrecondition names the
   // module: a BatchNorm ran more or less than once, or the forward wrote to another buffer.
   absl::StatusOr<Buffer> TakeBatch();
-  void Load(const std::byte* statistics);
+  void Load(const std::byte* statistics);  // for an evaluation: the running ones
 
  private:
   const StageLayout& layout_;

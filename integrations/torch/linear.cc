@@ -18,8 +18,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr int64_t kMostRowsTried = 8192;
-constexpr int64_t kFewestTried =
-    64;  // columns or rows of a weight: fewer values may agree by chance
+constexpr int64_t kFewestTried = 64;  // columns or rows: fewer values may agree by chance
 constexpr int kTries = 2;
 
 // Does a product with an addition (addmm) give the bits of a product, then an addition? Random

@@ -52,17 +52,11 @@ struct PassMemoryOptions {
 // the model.
 absl::StatusOr<PassBytes> MeasurePass(const PlannedRun& run, const PassMemoryOptions& options);
 
-// How many bytes of CPU tensors this thread has allocated and not yet freed.
-//
-//   LiveTensorBytes live;               // counts from here on, on this thread
-//   ... forward, backward ...
-//   live.bytes();
-//   live.HandedOver(n);                 // n bytes will be freed by another thread
-//
-// Counts by torch's own report of its allocations (c10/core/Allocator.h, MemoryReportingInfoBase).
-// Tensors from before are not counted, nor what torch's operators keep outside of tensors. One
-// object at a time per thread, and not together with torch's profiler. Costs a lock per allocation,
-// so it is for measuring.
+// How many bytes of CPU tensors this thread has allocated and not yet freed, from here on. Counts
+// by torch's own report of its allocations (c10/core/Allocator.h, MemoryReportingInfoBase). Tensors
+// from before are not counted, nor what torch's operators keep outside of tensors. One object at a
+// time per thread, and not together with torch's profiler. Costs a lock per allocation, so it is
+// for measuring.
 class LiveTensorBytes {
  public:
   LiveTensorBytes();
@@ -72,7 +66,7 @@ class LiveTensorBytes {
   int64_t bytes() const;
   // The most since the last call.
   int64_t TakePeak();
-  void HandedOver(int64_t bytes);
+  void HandedOver(int64_t bytes);  // they will be freed by another thread
 
  private:
   struct Counter;

@@ -14,7 +14,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "base/status.h"
 #include "p2p/job/limits.h"
 
 namespace ringzero {

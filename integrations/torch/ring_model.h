@@ -1,15 +1,8 @@
 // RingModel: a model whose parameters come around the ring; the ordinary loop trains it.
 //
 //   RZ_ASSIGN_OR_RETURN(auto ring, RingModel::Create(std::move(options)));
-//   while (true) {
-//     RZ_ASSIGN_OR_RETURN(LapTask lap, ring->NextLap());
-//     if (lap.kind == LapTask::Kind::kDone) break;
-//     if (lap.kind == LapTask::Kind::kCollect) { …ring->Collect(visit)…; continue; }
-//     auto [x, y] = batches.Get(lap.iteration, lap.micro_batch);
-//     at::Tensor loss = torch::cross_entropy_loss(ring->Forward({x})[0], y);
-//     loss.backward();
-//     RZ_RETURN_IF_ERROR(ring->EndMicroBatch({loss.item<double>()}));
-//   }
+//   … the loop of train_model.h, which makes all of this …
+//   RZ_RETURN_IF_ERROR(ring->Finish());
 //
 // One RingModel per worker, used by one thread. Forward and backward throw RingError (a carrier of
 // an absl::Status: an autograd hook has no other way out); Guard turns it back into a Status. After

@@ -91,8 +91,6 @@ class RingModelImpl final : public RingModel, private StageMarks, private Gradie
   void BeginPass(const TensorList& inputs);
   TensorList EnterStage(int j, TensorList inputs);
   TensorList LeaveStage(int j, TensorList outputs);
-  // Within the handler of a forward's exception: remembers it; no parameter stays readable.
-  void FailPass();
   absl::Status EnterTraining(int j);
   absl::Status EnterEvaluation(int j);
   absl::Status LeaveTraining(int j);

@@ -178,7 +178,15 @@ TensorList RingModelImpl::Forward(TensorList inputs) {
         {.seed = seed_, .iteration = lap_.iteration.value, .micro_batch = lap_.micro_batch});
     inputs = RunLayers(std::move(inputs));
   } catch (...) {
-    FailPass();
+    state_ = State::kFailed;
+    random_.reset();
+    StopTaking();
+    if (failure_.ok()) {
+      const int stage = std::min(next_stage_, stage_count() - 1);
+      failure_ =
+          Annotate(CaughtStatus(), absl::StrCat("the forward of ", NameOf(stage), " failed"));
+    }
+    for (RingStage& stage : stages_) stage.memory->Release();
     throw;
   }
   return inputs;
@@ -320,17 +328,6 @@ void RingModelImpl::ReleaseStage(int j) {
     if (plan.last_use(StageId(i)).value == j) stages_[i].memory->Release();
   }
   if (plan.last_use(StageId(j)).value > j) stages_[j].memory->Release(Bound::kUnshared);
-}
-
-void RingModelImpl::FailPass() {
-  state_ = State::kFailed;
-  random_.reset();
-  StopTaking();
-  if (failure_.ok()) {
-    const int stage = std::min(next_stage_, stage_count() - 1);
-    failure_ = Annotate(CaughtStatus(), absl::StrCat("the forward of ", NameOf(stage), " failed"));
-  }
-  for (RingStage& stage : stages_) stage.memory->Release();
 }
 
 void RingModelImpl::HookGradient(int stage, int parameter, const at::Tensor& tensor) {

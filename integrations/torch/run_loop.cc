@@ -176,8 +176,7 @@ absl::Status RunLoop(const LoopOptions& options, const Loop& loop) {
     return std::string();
   };
   JobOptions job{.launch = launch};
-  job.launch.tasks =
-      LaunchNeedsOf(RunWorkersOptions::As::kProcesses, launch.workers, options.threads).tasks;
+  job.launch.tasks = LaunchNeedsOf(TransportChoice::kAuto, launch.workers, options.threads).tasks;
   if (outside.has_value()) job.seat = outside->seat;
   const absl::Status status = RunJob(job, body).status();
   return outside.has_value() ? ReportedBy(outside->seat.self, CauseOf(status)) : status;

@@ -1,19 +1,13 @@
 // RunLoop: an ordinary LibTorch loop in every worker: one process, several of this host, or those
 // that torchrun, mpirun or srun has started.
 //
-//   const LoopOptions options{.launch = {.workers = 4}};
-//   const absl::Status status = RunLoop(options, [](LoopWorker& worker) -> absl::Status {
-//     torch::nn::Linear model(8, 1);
-//     RZ_ASSIGN_OR_RETURN(TorchShardedOptimizer * optimizer,
-//                         worker.MakeOptimizer(*model, {.optimizer = {.learning_rate = 1e-3}}));
-//     for (…; batch += worker.workers()) {
-//       optimizer->ZeroGrad();
-//       LossOf(model, batch).backward();
-//       RZ_RETURN_IF_ERROR(optimizer->Step());
-//     }
-//     return absl::OkStatus(); });
+//   const auto loop = [](LoopWorker& worker) -> absl::Status {
+//     RZ_ASSIGN_OR_RETURN(auto* optimizer, worker.MakeOptimizer(*model, {.optimizer = {…}}));
+//     … optimizer->ZeroGrad(); loss.backward(); RZ_RETURN_IF_ERROR(optimizer->Step()); …
+//   };
+//   const absl::Status status = RunLoop({.launch = {.workers = 4}}, loop);
 //
-// examples/sharded_optimizer is a whole program.
+// README.md has the loop, and examples/sharded_optimizer is a whole program.
 #ifndef RINGZERO_INTEGRATIONS_TORCH_RUN_LOOP_H_
 #define RINGZERO_INTEGRATIONS_TORCH_RUN_LOOP_H_
 

@@ -18,7 +18,6 @@
 #include "integrations/torch/ring_model.h"
 #include "integrations/torch/torch.h"
 #include "p2p/failure.h"
-#include "p2p/transport.h"
 #include "p2p/transport_decorator.h"
 #include "sharding/op.h"
 #include "sharding/plan.h"
@@ -148,13 +147,6 @@ absl::StatusOr<WorkerSeat> TakeSeat(const RunWorkersOptions& options,
   return seat;
 }
 
-absl::StatusOr<std::string> WorkInProcess(const RunWorkersOptions& options, const MakeRun& plan,
-                                          const Work& work, WorkerContext& context) {
-  const absl::StatusOr<PlannedRun> run = MakePlan(options, plan, context.self());
-  RZ_ASSIGN_OR_RETURN(WorkerSeat seat, TakeSeat(options, run, context));
-  return Guard([&] { return work(std::move(seat)); });
-}
-
 absl::StatusOr<std::string> WorkInThreads(const RunWorkersOptions& options, const MakeRun& plan,
                                           const Work& work, WorkerContext& context) {
   RZ_ASSIGN_OR_RETURN(const PlannedRun run, MakePlan(options, plan, WorkerId(0)));
@@ -221,24 +213,27 @@ void PrepareTorch(int threads) {
   at::globalContext().setFlushDenormal(false);
 }
 
-LaunchNeeds LaunchNeedsOf(RunWorkersOptions::As as, int workers, int threads) {
+LaunchNeeds LaunchNeedsOf(TransportChoice transport, int workers, int threads) {
   // A worker's own threads: message thread, watch, pool, desk, memory's watch, trace, delays.
   constexpr int kThreads = 7;
   const int tasks = kThreads + threads;
-  if (as == RunWorkersOptions::As::kThreads) return {.workers = 1, .tasks = 1 + workers * tasks};
+  if (transport == TransportChoice::kLocal) return {.workers = 1, .tasks = 1 + workers * tasks};
   return {.workers = workers, .tasks = tasks};
 }
 
 absl::StatusOr<std::vector<std::string>> RunWorkers(const RunWorkersOptions& options,
                                                     const MakeRun& plan, const Work& work) {
   LaunchOptions launch = options.launch;
-  launch.tasks = LaunchNeedsOf(options.as, launch.workers, options.threads).tasks;
-  if (options.as == RunWorkersOptions::As::kThreads && !options.seat.has_value()) {
+  launch.tasks = LaunchNeedsOf(options.transport, launch.workers, options.threads).tasks;
+  if (options.transport == TransportChoice::kLocal && !options.seat.has_value()) {
     return RunOneProcess(options, std::move(launch), plan, work);
   }
-  return RunJob({.launch = std::move(launch), .seat = options.seat}, [&](WorkerContext& context) {
-    return WorkInProcess(options, plan, work, context);
-  });
+  const auto body = [&](WorkerContext& context) -> absl::StatusOr<std::string> {
+    const absl::StatusOr<PlannedRun> run = MakePlan(options, plan, context.self());
+    RZ_ASSIGN_OR_RETURN(WorkerSeat seat, TakeSeat(options, run, context));
+    return Guard([&] { return work(std::move(seat)); });
+  };
+  return RunJob({.launch = std::move(launch), .seat = options.seat}, body);
 }
 
 OpenWorker::OpenWorker(RunWorkersOptions options)

@@ -58,13 +58,11 @@ struct RunWorkersOptions {
   std::optional<JobSeat> seat;
   // In such a job: what the workers must have alike, in addition to versions and plan.
   std::vector<AgreementSection> agreement;
-  // kThreads: threads of one process, over the transport `local`.
-  enum class As { kProcesses, kThreads } as = As::kProcesses;
-  TransportChoice transport = TransportChoice::kAuto;  // of processes
+  TransportChoice transport = TransportChoice::kAuto;  // kLocal: threads of one process
   int threads = 1;                                     // torch's, in each worker
   int metrics_count = 1;                               // as in EngineOptions
   bool checksums = false;                              // p2p/transport_decorator.h
-  // For tests that bring faults about. on_start: called first in every process (kThreads: for
+  // For tests that bring faults about. on_start: called first in every process (kLocal: for
   // worker 0). decorate: wraps each transport, inside of its checksums.
   std::function<void(WorkerId)> on_start;
   std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>)> decorate;
@@ -84,7 +82,7 @@ struct WorkerSeat {
 // Agree finds out whether their plan is the same.
 //
 // Errors: those of RunJob; the first root cause has its worker's number in front ("worker 2: bad
-// file") unless it is that of the one process of all workers (kThreads).
+// file") unless it is that of the one process of all workers (kLocal).
 absl::StatusOr<std::vector<std::string>> RunWorkers(
     const RunWorkersOptions& options, const MakeRun& plan,
     const std::function<absl::StatusOr<std::string>(WorkerSeat)>& work);
@@ -92,10 +90,8 @@ absl::StatusOr<std::vector<std::string>> RunWorkers(
 // One worker of a job, for a program whose loop is its own: RunWorkers in two halves. This process
 // is the worker.
 //
-//   RZ_ASSIGN_OR_RETURN(auto worker, OpenWorker::Open({.launch = {.workers = 4}, .seat = seat},
-//                                                     [](const PlanFunction& plan_model) {
-//                                                       return PlanMyModel(plan_model);
-//                                                     }));
+//   RZ_ASSIGN_OR_RETURN(auto worker,
+//                       OpenWorker::Open({.launch = {.workers = 4}, .seat = seat}, PlanMyModel));
 //   … RingModel::Create({… .engine = {.transport = std::move(worker->seat().transport)}}) …
 //   RZ_ASSIGN_OR_RETURN(std::vector<std::string> results, worker->Close("my summary"));
 //
@@ -125,7 +121,7 @@ class OpenWorker {
 
 // What CheckLimits has to find when such workers are launched: for RunWorkers, and for a program
 // that wants to know before it plans. `threads`: torch's, in each worker.
-LaunchNeeds LaunchNeedsOf(RunWorkersOptions::As as, int workers, int threads);
+LaunchNeeds LaunchNeedsOf(TransportChoice transport, int workers, int threads);
 
 }  // namespace ringzero
 

@@ -63,8 +63,7 @@ class CountingMarks final : public StageMarks {
 
 struct StageMark {
   std::string name;
-  std::vector<std::string>
-      modules;  // the submodules that run between its Enter and Leave: "blocks.3"
+  std::vector<std::string> modules;  // that run between its Enter and Leave: "blocks.3"
   std::optional<LayerCost> cost = std::nullopt;
   std::vector<TiedParameter> tied = {};  // "head.weight" to "<mark>.embedding.weight"
 };

@@ -19,7 +19,7 @@ absl::Status TrainModel(const TrainOptions& options,
   TrainOptions mine = options;
   mine.plan.optimizer = options.optimizer;
   RunWorkersOptions& run = mine.run;
-  if (run.as == RunWorkersOptions::As::kProcesses) {
+  if (run.transport != TransportChoice::kLocal) {
     RZ_ASSIGN_OR_RETURN(const std::optional<Identity> identity,
                         FindIdentity({}, CurrentEnvironment()));
     RZ_ASSIGN_OR_RETURN(const std::optional<OutsideJob> job,

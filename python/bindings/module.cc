@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "integrations/torch/describe_model.h"
+#include "integrations/data/dataset.h"
 #include "python/bindings/python_layers.h"
 #include "python/bindings/worker.h"
 
@@ -77,7 +77,9 @@ void BindConfig(py::module_& m) {
       .def_property_readonly("evaluation_laps",
                              [](const RunLength& length) { return length.evaluation.laps; });
   py::class_<SampleNumbers>(m, "SampleNumbers")
-      .def(py::init(&NumbersOf))
+      .def(py::init([](const Config& config, const RunLength& length, int64_t train_samples) {
+        return SampleNumbers(BatchesOf(config, length), train_samples);
+      }))
       .def("train",
            [](SampleNumbers& numbers, int64_t iteration, int64_t micro_batch) {
              const std::span<const int64_t> found = numbers.Train(iteration, micro_batch);
@@ -87,10 +89,10 @@ void BindConfig(py::module_& m) {
 }
 
 // `norms`: pairs of a prefix and a module with running statistics.
-std::vector<PythonPart::Norm> NormsOf(const py::list& norms) {
+std::vector<BatchNormPart> NormsOf(const py::list& norms) {
   const py::object batch_norm =
       py::module_::import("torch.nn.modules.batchnorm").attr("_BatchNorm");
-  std::vector<PythonPart::Norm> found;
+  std::vector<BatchNormPart> found;
   for (const py::handle& each : norms) {
     const auto [prefix, norm] = each.cast<std::pair<std::string, py::object>>();
     const std::string type = py::str(py::type::of(norm).attr("__name__"));
@@ -104,7 +106,11 @@ std::vector<PythonPart::Norm> NormsOf(const py::list& norms) {
                      .variance = norm.attr("running_var").cast<at::Tensor>(),
                      .count = norm.attr("num_batches_tracked").cast<at::Tensor>(),
                      .momentum = norm.attr("momentum").cast<std::optional<double>>(),
-                     .module = Keep(norm)});
+                     .set_momentum = [module = Keep(norm)](double momentum) {
+                       // Without running Python's code: destructors call this, too.
+                       const py::gil_scoped_acquire gil;
+                       module->attr("__dict__")["momentum"] = momentum;
+                     }});
   }
   return found;
 }

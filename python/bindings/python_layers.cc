@@ -32,57 +32,35 @@ void RegisterAt(Module& root, const std::string& path, const at::Tensor& tensor,
   }
 }
 
-// The whole Python module: its mode, and its forward.
+// The mode of the whole Python module.
 class Whole final : public Module {
  public:
-  Whole(PyHandle run, PyHandle set_training)
-      : run_(std::move(run)), set_training_(std::move(set_training)) {
-    train(true);
-  }
+  explicit Whole(PyHandle set_training) : set_training_(std::move(set_training)) { train(true); }
   void train(bool on = true) override {
     Module::train(on);
     CallPython([&] { (*set_training_)(on); });
   }
-  TensorList Run(StageMarks& marks, const TensorList& inputs) const {
-    return CallPython([&] {
-      return (*run_)(py::cast(&marks, py::return_value_policy::reference), inputs)
-          .cast<TensorList>();
-    });
-  }
 
  private:
-  const PyHandle run_, set_training_;
+  const PyHandle set_training_;
 };
 
 class Twin final : public MarkedLayer {
  public:
-  Twin(std::shared_ptr<Module> whole, std::shared_ptr<const PythonPart> part)
+  Twin(std::shared_ptr<Module> whole, const PyHandle& run, std::shared_ptr<const PythonPart> part)
       : MarkedLayer(std::move(whole),
-                    [](Module& module, StageMarks& marks, TensorList inputs) {
-                      return static_cast<Whole&>(module).Run(marks, inputs);
+                    [run](Module&, StageMarks& marks, const TensorList& inputs) {
+                      return CallPython([&] {
+                        const auto lent = py::return_value_policy::reference;
+                        return (*run)(py::cast(&marks, lent), inputs).cast<TensorList>();
+                      });
                     }),
         part_(std::move(part)) {
     for (const auto& [path, tensor] : part_->parameters) RegisterAt(*this, path, tensor, false);
     for (const auto& [path, tensor] : part_->buffers) RegisterAt(*this, path, tensor, true);
   }
 
-  std::vector<BatchNormPart> batch_norms() override {
-    std::vector<BatchNormPart> norms;
-    for (const PythonPart::Norm& norm : part_->norms) {
-      norms.push_back({.prefix = norm.prefix,
-                       .mean = norm.mean,
-                       .variance = norm.variance,
-                       .count = norm.count,
-                       .momentum = norm.momentum,
-                       .set_momentum = [module = norm.module](double momentum) {
-                         // Without running Python's code: destructors call this, too.
-                         const py::gil_scoped_acquire gil;
-                         module->attr("__dict__")["momentum"] = momentum;
-                       }});
-    }
-    return norms;
-  }
-
+  std::vector<BatchNormPart> batch_norms() override { return part_->norms; }
   bool draws() override { return true; }  // what Python calls cannot be known
 
  private:
@@ -111,11 +89,8 @@ std::vector<LayerFactory> FactoriesOf(const PythonModel& model, uint64_t seed) {
     for (const auto& [parameter, target] : part->tied) factory.tied.push_back({parameter, target});
     factory.build = [=, run = model.run, set_training = model.set_training] {
       return Living(*twin, [&]() -> std::shared_ptr<Layer> {
-        return std::make_shared<Twin>(Living(*whole,
-                                             [&]() -> std::shared_ptr<Module> {
-                                               return std::make_shared<Whole>(run, set_training);
-                                             }),
-                                      part);
+        const auto make = [&] { return std::make_shared<Whole>(set_training); };
+        return std::make_shared<Twin>(Living(*whole, make), run, part);
       });
     };
     factory.ready = part->initial == nullptr;

@@ -11,7 +11,6 @@
 #include <pybind11/pybind11.h>
 
 #include <memory>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -97,17 +96,10 @@ T ValueOrThrow(absl::StatusOr<T> value) {
 struct PythonPart {
   using Named = std::vector<std::pair<std::string, at::Tensor>>;  // by path: "attn.weight"
 
-  struct Norm {
-    std::string prefix;  // "bn1." or ""
-    at::Tensor mean, variance, count;
-    std::optional<double> momentum;
-    PyHandle module;  // its attribute `momentum` is set
-  };
-
   std::string name;
   Named parameters;
   Named buffers;
-  std::vector<Norm> norms;
+  std::vector<BatchNormPart> norms;
   LayerCost cost;                                         // of one sample
   std::vector<std::pair<std::string, std::string>> tied;  // parameter here, its full name elsewhere
   // initial(path) -> tensor: a parameter's first values, drawn from torch's default generator.

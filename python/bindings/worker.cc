@@ -76,16 +76,6 @@ absl::StatusOr<RunLength> LengthOf(Config& config, std::optional<int> iterations
   return length;
 }
 
-SampleNumbers NumbersOf(const Config& config, const RunLength& length, int64_t train_samples) {
-  return SampleNumbers({.seed = config.seed,
-                        .micro_batch = config.batch.micro_batch,
-                        .train_batch = config.batch.train_batch,
-                        .iterations_per_epoch = length.iterations_per_epoch,
-                        .evaluation_batch = config.evaluation.batch_size,
-                        .test_samples = length.test_samples},
-                       train_samples);
-}
-
 // Tells Python where to write the numbers of signals. Returns where it wrote before; nothing, and
 // changes nothing, in other threads than its main one. Runs no Python code.
 static std::optional<int> SetWakeup(int fd) {
@@ -231,19 +221,14 @@ Worker::Worker(Config config, const PythonModel& model, const RunLength& length,
   if (!cyclic.flight_recorder) ring.engine.recorder_events = 0;
   ring.engine.on_report = [this](Iteration t, LapTask::Kind kind,
                                  const std::vector<double>& metrics) { Hear(t, kind, metrics); };
-  absl::StatusOr<OpenedTier> tier = OpenTier(config_, planned, seat.self);
-  if (tier.ok()) {
-    ring.engine.tier = std::move(tier->options);
-    for (const std::string& note : tier->notes) say(note);
-  }
-  absl::StatusOr<std::unique_ptr<RingModel>> made =
-      tier.ok() ? RingModel::Create(std::move(ring)) : tier.status();
-  absl::Status begun = made.status();
-  if (made.ok()) {
-    ring_ = *std::move(made);
-    begun = JudgeDisk(planned);  // the others hear of its errors through the ring
-  }
-  if (!begun.ok()) {
+  const auto begin = [&]() -> absl::Status {
+    RZ_ASSIGN_OR_RETURN(OpenedTier tier, OpenTier(config_, planned, seat.self));
+    ring.engine.tier = std::move(tier.options);
+    for (const std::string& note : tier.notes) say(note);
+    RZ_ASSIGN_OR_RETURN(ring_, RingModel::Create(std::move(ring)));
+    return JudgeDisk(planned);  // the others hear of its errors through the ring
+  };
+  if (const absl::Status begun = begin(); !begun.ok()) {
     const absl::Status told = Close(begun);
     throw RingError(told.ok() ? begun : told);
   }

@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "integrations/data/dataset.h"
 #include "integrations/torch/ring_model.h"
 #include "integrations/torch/run_workers.h"
 #include "p2p/job/join_job.h"
@@ -36,9 +35,6 @@ absl::StatusOr<Config> ConfigOf(std::string text, const std::string& file);
 // `iterations`: in place of the configuration's. `train_samples`: nothing if they are not known.
 absl::StatusOr<RunLength> LengthOf(Config& config, std::optional<int> iterations,
                                    std::optional<int64_t> train_samples, int64_t test_samples);
-
-// As `ringzero train` has them.
-SampleNumbers NumbersOf(const Config& config, const RunLength& length, int64_t train_samples);
 
 // What worker 0 has heard. NaN: no worker has told a loss.
 struct Reports {

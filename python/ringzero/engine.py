@@ -154,7 +154,8 @@ class Engine:
         """At worker 0, after the last iteration: the trained parameters and running statistics, by
         the model's names; {} at the others. All workers call it. Or, at worker 0 alone, those that
         request_state_dict() has asked for, when they are due."""
-        return self._with_aliases(self._state())
+        state, aliases = self._state(), self._cut.aliases.items()
+        return {**state, **{name: state[known] for name, known in aliases if known in state}}
 
     def _state(self) -> dict[str, torch.Tensor]:
         if self._final is None:
@@ -170,10 +171,6 @@ class Engine:
                 return state
             self._final = state
         return self._final
-
-    def _with_aliases(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        aliases = self._cut.aliases.items()
-        return {**state, **{name: state[known] for name, known in aliases if known in state}}
 
     def save_pretrained(self, folder: str | os.PathLike) -> None:
         """Worker 0 writes model.safetensors, and the configuration of a transformers model, for

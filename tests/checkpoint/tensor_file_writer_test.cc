@@ -15,7 +15,6 @@ namespace ringzero {
 namespace {
 
 constexpr int64_t kHalf = TensorFileWriter::kStagingBytes / 2;
-const std::atomic<bool> kGoOn = false;
 
 std::vector<float> Numbers(int64_t count) {
   std::vector<float> values(static_cast<size_t>(count));
@@ -41,7 +40,7 @@ struct TensorFileWriterTest : public ::testing::Test {
   TensorFiles Written(const std::vector<TensorSource>& tensors) {
     auto writer = TensorFileWriter::Create(options);
     EXPECT_TRUE(writer.ok()) << writer.status();
-    const auto checksum = (*writer)->Write(path, tensors, kGoOn);
+    const auto checksum = (*writer)->Write(path, tensors);
     EXPECT_TRUE(checksum.ok()) << checksum.status();
     const auto files = TensorFiles::Open(path);
     EXPECT_TRUE(files.ok()) << files.status();
@@ -123,10 +122,10 @@ TEST_F(TensorFileWriterTest, EachRequestMayFail) {
       });
     };
     RZ_ASSIGN(const auto writer, TensorFileWriter::Create(options));
-    EXPECT_THAT(writer->Write(path, {SourceOf("w", values, {kHalf})}, kGoOn),
+    EXPECT_THAT(writer->Write(path, {SourceOf("w", values, {kHalf})}),
                 Says(path + ": write at 4096: No space left"));
     // The disk has room again.
-    EXPECT_TRUE(writer->Write(path, {SourceOf("w", values, {kHalf})}, kGoOn).ok());
+    EXPECT_TRUE(writer->Write(path, {SourceOf("w", values, {kHalf})}).ok());
   }
 }
 
@@ -137,18 +136,18 @@ TEST_F(TensorFileWriterTest, ADiskThatDoesNotAnswerIsNotAskedAgain) {
   options.wait_timeout = std::chrono::milliseconds(20);
   RZ_ASSIGN(const auto writer, TensorFileWriter::Create(options));
   const std::vector<float> values = Numbers(5000);
-  EXPECT_THAT(writer->Write(path, {SourceOf("w", values, {5000})}, kGoOn),
+  EXPECT_THAT(writer->Write(path, {SourceOf("w", values, {5000})}),
               Fails(absl::StatusCode::kDeadlineExceeded, path));
-  EXPECT_THAT(writer->Write(path, {}, kGoOn), Fails(absl::StatusCode::kDeadlineExceeded, ""));
+  EXPECT_THAT(writer->Write(path, {}), Fails(absl::StatusCode::kDeadlineExceeded, ""));
 }
 
 TEST_F(TensorFileWriterTest, StopsAndSaysWhereItCannotBegin) {
   RZ_ASSIGN(const auto writer, TensorFileWriter::Create(options));
   const std::atomic<bool> stop = true;
   const std::vector<float> values = Numbers(8);
-  EXPECT_THAT(writer->Write(path, {SourceOf("w", values, {8})}, stop),
+  EXPECT_THAT(writer->Write(path, {SourceOf("w", values, {8})}, &stop),
               Fails(absl::StatusCode::kCancelled, path));
-  EXPECT_THAT(writer->Write(folder.path() + "/none/a", {}, kGoOn),
+  EXPECT_THAT(writer->Write(folder.path() + "/none/a", {}),
               Says("/none/a: cannot be made: No such file"));
 }
 

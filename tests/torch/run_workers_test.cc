@@ -21,7 +21,7 @@
 namespace ringzero {
 namespace {
 
-using As = RunWorkersOptions::As;
+using Choice = TransportChoice;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -41,7 +41,7 @@ absl::StatusOr<PlannedRun> PlanFor(int workers, const PlanFunction& plan_model =
 }
 
 // This process must stay free of torch's threads: only children compute.
-class RunWorkersTest : public testing::TestWithParam<As> {};
+class RunWorkersTest : public testing::TestWithParam<TransportChoice> {};
 
 TEST_P(RunWorkersTest, ResultsAndReportsComeByWorker) {
   std::map<int, std::vector<std::string>> reports;
@@ -51,7 +51,7 @@ TEST_P(RunWorkersTest, ResultsAndReportsComeByWorker) {
                       [&](WorkerId worker, const std::string& kind, const std::string& text) {
                         reports[worker.value].push_back(absl::StrCat(kind, "=", text));
                       }},
-       .as = GetParam()},
+       .transport = GetParam()},
       [](const PlanFunction&) { return PlanFor(3); },
       [](WorkerSeat seat) -> absl::StatusOr<std::string> {
         RZ_RETURN_IF_ERROR(seat.report("first", absl::StrCat(seat.self.value)));
@@ -68,7 +68,7 @@ TEST_P(RunWorkersTest, ResultsAndReportsComeByWorker) {
   ASSERT_EQ(reports.size(), 3u);
   // What carries messages between processes is said once.
   const std::string note = "note=transport: shm between all workers (one host)";
-  if (GetParam() == As::kProcesses) {
+  if (GetParam() == Choice::kAuto) {
     ASSERT_FALSE(reports[0].empty());
     EXPECT_EQ(reports[0].front(), note);
     reports[0].erase(reports[0].begin());
@@ -81,7 +81,7 @@ TEST_P(RunWorkersTest, ResultsAndReportsComeByWorker) {
 TEST_P(RunWorkersTest, TheFirstCauseIsNamed) {
   const auto run = [](const std::function<absl::StatusOr<std::string>(WorkerSeat)>& work) {
     return RunWorkers(
-               {.launch = {.workers = 3}, .as = GetParam()},
+               {.launch = {.workers = 3}, .transport = GetParam()},
                [](const PlanFunction&) { return PlanFor(3); }, work)
         .status();
   };
@@ -110,7 +110,7 @@ TEST_P(RunWorkersTest, TheFirstCauseIsNamed) {
 
 TEST_P(RunWorkersTest, APlanThatFailsEndsAll) {
   const auto work = [](WorkerSeat) -> absl::StatusOr<std::string> { return "not reached"; };
-  const RunWorkersOptions options{.launch = {.workers = 2}, .as = GetParam()};
+  const RunWorkersOptions options{.launch = {.workers = 2}, .transport = GetParam()};
   EXPECT_THAT(std::string(RunWorkers(
                               options, [](const PlanFunction&) { return PlanFor(3); }, work)
                               .status()
@@ -146,7 +146,7 @@ TEST_P(RunWorkersTest, TrainsAModel) {
   for (int workers : {1, 2}) {
     TrainOptions options{.plan = {.workers = workers, .rule = Rule::kDp, .iterations = 3},
                          .optimizer = {.type = OptimizerOptions::Type::kSgd, .learning_rate = 0.1},
-                         .run = {.as = GetParam()}};
+                         .run = {.transport = GetParam()}};
     const absl::Status status = TrainModel(options, TwoLayers, [](RingModel& ring) -> absl::Status {
       RZ_ASSIGN_OR_RETURN(const int trained, Drive(ring, [](const LapTask&, const NamedValues&) {
                             return absl::OkStatus();
@@ -161,7 +161,7 @@ TEST_P(RunWorkersTest, TrainsAModel) {
 // RingBitsTest.ModelsAndRules.)
 TEST_P(RunWorkersTest, AnyWorkerMayLookInside) {
   TrainOptions options{.plan = {.workers = 2, .rule = Rule::kCdpV2, .iterations = 3},
-                       .run = {.as = GetParam()}};
+                       .run = {.transport = GetParam()}};
   options.plan.collection = {.every = 1, .worker = WorkerId(1)};
   const absl::Status enough = TrainModel(options, TwoLayers, [](RingModel& ring) {
     return Drive(ring,
@@ -177,7 +177,7 @@ TEST_P(RunWorkersTest, AnyWorkerMayLookInside) {
 
 TEST_P(RunWorkersTest, ALoopThatEndsEarlyIsToldWhatIsLeft) {
   const TrainOptions options{.plan = {.workers = 2, .rule = Rule::kCdpV2, .iterations = 3},
-                             .run = {.as = GetParam()}};
+                             .run = {.transport = GetParam()}};
   const absl::Status status =
       TrainModel(options, TwoLayers, [](RingModel&) { return absl::OkStatus(); });
   EXPECT_THAT(status, Fails(absl::StatusCode::kFailedPrecondition, "is still to be computed"));
@@ -185,15 +185,15 @@ TEST_P(RunWorkersTest, ALoopThatEndsEarlyIsToldWhatIsLeft) {
 
 TEST_P(RunWorkersTest, BadOptionsAreRefusedBeforeAnythingStarts) {
   const TrainOptions options{
-      .plan = {.workers = 2}, .optimizer = {.learning_rate = -1}, .run = {.as = GetParam()}};
+      .plan = {.workers = 2}, .optimizer = {.learning_rate = -1}, .run = {.transport = GetParam()}};
   const absl::Status status =
       TrainModel(options, TwoLayers, [](RingModel&) { return absl::OkStatus(); });
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
 }
 
-INSTANTIATE_TEST_SUITE_P(Everywhere, RunWorkersTest, testing::Values(As::kProcesses, As::kThreads),
+INSTANTIATE_TEST_SUITE_P(Everywhere, RunWorkersTest, testing::Values(Choice::kAuto, Choice::kLocal),
                          [](const auto& info) {
-                           return info.param == As::kProcesses ? "Processes" : "Threads";
+                           return info.param == Choice::kAuto ? "Processes" : "Threads";
                          });
 
 // Programs whose loops are their own: each process opens its worker and closes it.

@@ -55,13 +55,12 @@ std::vector<double> Quality(const Batch& batch, const at::Tensor& logits, const 
 
 }  // namespace
 
-absl::StatusOr<ConfiguredModel> MakeConfiguredModel(const ModelConfig& model,
-                                                    const SampleShape& shape) {
-  return Guard([&]() -> absl::StatusOr<ConfiguredModel> {
-    ConfiguredModel made;
-    RZ_ASSIGN_OR_RETURN(made.layers, LayersOf(model, shape));
-    RZ_ASSIGN_OR_RETURN(made.description, DescribeModel(made.layers, {OneSample(shape)}));
-    return made;
+absl::StatusOr<PlannedRun> MakeConfiguredModel(const ModelConfig& model, const SampleShape& shape) {
+  return Guard([&]() -> absl::StatusOr<PlannedRun> {
+    PlannedRun run;
+    RZ_ASSIGN_OR_RETURN(run.layers, LayersOf(model, shape));
+    RZ_ASSIGN_OR_RETURN(run.model, DescribeModel(run.layers, {OneSample(shape)}));
+    return run;
   });
 }
 

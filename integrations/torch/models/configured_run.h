@@ -1,7 +1,7 @@
 // What a configuration says of a run, made with LibTorch: the model, the samples of a micro-batch,
 // and how a micro-batch is computed.
 //
-//   RZ_ASSIGN_OR_RETURN(ConfiguredModel model, MakeConfiguredModel(config.model, data->shape));
+//   RZ_ASSIGN_OR_RETURN(PlannedRun run, MakeConfiguredModel(config.model, data->shape));
 //   LapRunner runner(*data, {.seed = 1, .micro_batch = 32, .train_batch = 128, …});
 //   std::vector<double> quality = runner.Train(ring, lap);   // then ring.EndMicroBatch({…})
 //
@@ -15,22 +15,15 @@
 
 #include "absl/status/statusor.h"
 #include "integrations/data/dataset.h"
-#include "integrations/torch/layer_factory.h"
 #include "integrations/torch/ring_model.h"
+#include "integrations/torch/run_workers.h"
 #include "zero/config/config.h"
-#include "zero/model_plan.h"
 
 namespace ringzero {
 
-struct ConfiguredModel {
-  std::vector<LayerFactory> layers;
-  ModelDescription description;
-};
-
-// InvalidArgument names the key of the section `model`, or the layer. Uses torch on the calling
-// thread. Every worker makes the same model.
-absl::StatusOr<ConfiguredModel> MakeConfiguredModel(const ModelConfig& model,
-                                                    const SampleShape& shape);
+// Layers and model, without a plan. InvalidArgument names the key of the section `model`, or the
+// layer. Uses torch on the calling thread. Every worker makes the same.
+absl::StatusOr<PlannedRun> MakeConfiguredModel(const ModelConfig& model, const SampleShape& shape);
 
 struct Batch;  // models.h
 

@@ -90,18 +90,13 @@ LayerCost NormCost(int64_t elements);         // batch or layer norm: forward 8,
 LayerCost ElementwiseCost(int64_t elements);  // ReLU, a sum: forward 1, backward 1
 LayerCost operator+(LayerCost a, LayerCost b);
 
-// Dropout whose mask is a function of what is computed, not of a process's generator.
-//
-//   class Block : public Layer {
-//     Block() : dropout_(register_module("dropout", std::make_shared<Dropout>(0.1))) {}
-//     …  x + dropout_->forward(h);
-//
-// In training each element is zero with the given probability, else divided by 1 - probability; in
-// eval() it is the identity. Element i (in row-major order) of the c-th draw of a layer is kept or
-// dropped by Philox4x32-10 keyed by (seed, iteration, micro-batch, layer, c), so the mask is the
-// same whichever worker computes the micro-batch and whatever it computed before. Torch's own
-// Dropout has this, too (Layer::draws), but one process has one generator: workers that are threads
-// wait for each other there.
+// Dropout whose mask is a function of what is computed, not of a process's generator. In training
+// each element is zero with the given probability, else divided by 1 - probability; in eval() it is
+// the identity. Element i (in row-major order) of the c-th draw of a layer is kept or dropped by
+// Philox4x32-10 keyed by (seed, iteration, micro-batch, layer, c), so the mask is the same
+// whichever worker computes the micro-batch and whatever it computed before. Torch's own Dropout
+// has this, too (Layer::draws), but one process has one generator: workers that are threads wait
+// for each other there.
 class Dropout : public torch::nn::Module {
  public:
   // 0 <= probability < 1, else c10::Error.
