@@ -85,11 +85,6 @@ int OpenInPlace(const std::string& path, const struct stat& info) {
   return open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
 }
 
-std::string UnguessableName(const std::string& target) {
-  std::random_device random;  // the kernel's
-  return absl::StrFormat("%s.%08x%08x.tmp", target, random(), random());
-}
-
 // Lets the new name itself survive a power failure. A folder that may be written, but not read,
 // cannot be synced.
 absl::Status SyncFolderOf(const std::string& path, const std::string& target) {
@@ -153,7 +148,9 @@ absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Open(const std::string& 
   } else {
     RZ_ASSIGN_OR_RETURN(file->target_, FollowLinks(path));
     if (there && access(path.c_str(), W_OK) != 0) return WriteError(path, errno);
-    const std::string temporary = UnguessableName(file->target_);
+    std::random_device random;  // the kernel's: nobody guesses the name
+    const std::string temporary =
+        absl::StrFormat("%s.%08x%08x.tmp", file->target_, random(), random());
     file->fd_ = open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file->fd_ >= 0) file->temporary_ = temporary;
     if (there && file->fd_ >= 0 && fchmod(file->fd_, info.st_mode & 0777) != 0) {

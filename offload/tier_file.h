@@ -36,7 +36,6 @@ class TierFile {
   // process has it. Errors say that it cannot be opened, or is another file by now.
   struct Handle {
     int64_t process = 0, descriptor = 0, device = 0, inode = 0, bytes = 0;
-    bool operator==(const Handle&) const = default;
   };
   static absl::StatusOr<TierFile> Open(const Handle& handle);
   Handle handle() const;

@@ -45,8 +45,7 @@ class Engine::Impl {
   absl::Status BeginStreams();
   // Starts an operation; true: it is done.
   bool StartOp(int64_t op);
-  bool StartLoad(int64_t op);
-  void StartUnload(int64_t op);
+  bool MoveVersion(int64_t op);
   std::string AnswerQuestion(WorkerId from, const std::string& text);
   // Waits until all that was sent has been taken.
   absl::Status Drain(Lock& lock);
@@ -331,8 +330,8 @@ bool Engine::Impl::StartOp(int64_t number) {
     case OpKind::kCommit: updates_.StartCommit(number); break;
     case OpKind::kFetch: streams_.Fetch(op.stage, executor_.BeginElsewhere(number)); break;
     case OpKind::kStore: streams_.Store(op.stage, executor_.BeginElsewhere(number)); break;
-    case OpKind::kLoad: return StartLoad(number);
-    case OpKind::kUnload: StartUnload(number); break;
+    case OpKind::kLoad:
+    case OpKind::kUnload: return MoveVersion(number);
     case OpKind::kSquares: norms_.StartSquares(number); break;
     case OpKind::kApply: statistics_.StartApply(number); break;
     case OpKind::kSnapshot: statistics_.StartSnapshot(number); break;
@@ -342,36 +341,26 @@ bool Engine::Impl::StartOp(int64_t number) {
   return false;
 }
 
-bool Engine::Impl::StartLoad(int64_t number) {
+bool Engine::Impl::MoveVersion(int64_t number) {
   const Instruction& op = executor_.OpOf(number);
-  if (op.uses[1].how != How::kWrite) {  // it is there
+  if (op.uses[1].how == How::kReadWrite) {  // it is there already
     executor_.RecordAtOnce(op);
     return true;
   }
-  StateStore::Run run = version_files_.RunOf(op);
-  const auto check = [image = run.memory, bytes = plan_.stage(op.stage).parameter_bytes,
-                      label = op.version, end = executor_.BeginElsewhere(number)] {
-    const absl::Status whole = CheckImage(image, bytes, label);
-    if (whole.ok()) end();
-    return whole;
-  };
-  streams_.Move(std::move(run), check);
-  return false;
-}
-
-void Engine::Impl::StartUnload(int64_t number) {
-  const Instruction& op = executor_.OpOf(number);
-  const auto unload = [this, run = version_files_.RunOf(op), label = op.version,
-                       bytes = plan_.stage(op.stage).parameter_bytes,
-                       end = executor_.BeginElsewhere(number)] {
-    SealImage(run.memory, bytes, label);
-    streams_.Move(run, [end] {
-      end();
-      return absl::OkStatus();
+  const bool loads = op.kind == OpKind::kLoad;
+  const auto move = [this, loads, run = version_files_.RunOf(op), label = op.version,
+                     bytes = plan_.stage(op.stage).parameter_bytes,
+                     end = executor_.BeginElsewhere(number)] {
+    if (!loads) SealImage(run.memory, bytes, label);
+    streams_.Move(run, [=, image = run.memory] {
+      const absl::Status whole = loads ? CheckImage(image, bytes, label) : absl::OkStatus();
+      if (whole.ok()) end();
+      return whole;
     });
     return false;
   };
-  executor_.pool().Update(unload);
+  if (!loads) executor_.pool().Update(move);
+  return loads && move();
 }
 
 std::string Engine::Impl::AnswerQuestion(WorkerId from, const std::string& text) {

@@ -680,16 +680,13 @@ class SymbolicRun {
     return absl::OkStatus();
   }
 
-  // What was lent is here again, or at its lender.
-  absl::Status TakeBack(const BlockPlace& lent) {
-    return lent == Where(Find(Role::kTarget)->block) ? absl::OkStatus()
-                                                     : Wrong("brings back another block");
-  }
-
   absl::Status Receive() {
     const Message message = under_way_.extract(at_).mapped();
     const BlockPlace& lent = message.from;
-    if (BringsBack(op_->channel)) return TakeBack(lent);
+    if (BringsBack(op_->channel)) {  // it is here again, or at its lender
+      const bool same = lent == Where(Find(Role::kTarget)->block);
+      return same ? absl::OkStatus() : Wrong("brings back another block");
+    }
     const Symbol came = op_->loan ? At(lent).symbol : message.symbol;
     RZ_RETURN_IF_ERROR(CheckName(came));
     if (op_->loan &&

@@ -36,20 +36,12 @@ absl::Status CheckRequest(const Plan& plan, WorkerId worker, IterationRange rang
   return absl::OkStatus();
 }
 
-// Blocks are named by their number.
-Plan WithWindow(Plan plan) {
-  if (plan.window == 0) plan.window = LeastWindow(plan);
-  return plan;
-}
-
 // Appends one worker's operations, lap by lap.
 class Writer final : public ProgramWriter {
  public:
   Writer(const Plan& plan, WorkerId self, Iteration from)
-      : plan_(WithWindow(plan)),
-        self_(self),
-        part_(ProgramPart{from, Lap(0)}),
-        operands_(plan_, self) {
+      : plan_(plan), self_(self), part_(ProgramPart{from, Lap(0)}), operands_(plan_, self) {
+    if (plan.window == 0) plan_.window = LeastWindow(plan);  // blocks are named by it
     if (plan.lends()) loans_.emplace(plan_, self);
     if (plan.stagger && !alone()) tokens_ = StaggerTokens(plan);
     SortStages();
@@ -373,7 +365,7 @@ class Writer final : public ProgramWriter {
          {Reading(Role::kGradient, operands_.Gradient()),
           begins ? Writing(Role::kSum, sum) : Changing(Role::kSum, sum)});
     operands_.NextGradient();
-    if (CompletesSum(plan_, m)) {
+    if (self_ == SumsEndAt(plan_) && m.lap.value == plan_.laps - 1) {
       if (plan_.has_masters(self_, j)) return UpdateFrom(m.iteration, j);
       op.channel = Channel::kRetire;
       op.lap = kNoLap;

@@ -14,12 +14,9 @@ StageVersion ReadOf(StageId stage, Version version) {
 }
 
 Copy CopyFor(OpKind kind) {
-  switch (kind) {
-    case OpKind::kForward: return Copy::kForward;
-    case OpKind::kBackward: return Copy::kBackward;
-    case OpKind::kEvaluate: return Copy::kEvaluation;
-    default: return Copy::kCollection;
-  }
+  if (kind == OpKind::kForward) return Copy::kForward;
+  if (kind == OpKind::kBackward) return Copy::kBackward;
+  return kind == OpKind::kEvaluate ? Copy::kEvaluation : Copy::kCollection;
 }
 
 }  // namespace

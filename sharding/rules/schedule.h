@@ -35,9 +35,6 @@ std::optional<MicroBatch> NextMicroBatch(const Plan& plan, const MicroBatch& m);
 // A stage's gradient sum of an iteration: worker 0 begins it, the last worker completes it.
 inline bool BeginsSum(const MicroBatch& m) { return m.worker.value == 0 && m.lap.value == 0; }
 inline WorkerId SumsEndAt(const Plan& plan) { return WorkerId(plan.workers - 1); }
-inline bool CompletesSum(const Plan& plan, const MicroBatch& m) {
-  return m.worker == SumsEndAt(plan) && m.lap.value == plan.laps - 1;
-}
 
 // A plan's update rule, with its sums over costs made once. A plan converts to it. Where it is
 // asked often, keep one. The plan must outlive it.

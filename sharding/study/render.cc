@@ -195,9 +195,6 @@ class Figure {
     return forward ? absl::StrFormat("hsl(212,72%%,%.0f%%)", lightness)
                    : absl::StrFormat("hsl(27,88%%,%.0f%%)", lightness + 3);
   }
-  const char* InkOn(int stage) const {
-    return plan_.stage_count() > 1 && stage * 2 > plan_.stage_count() - 1 ? "#fff" : kInk;
-  }
 
   void Cell(const GridCell& cell) {
     const bool forward = cell.op.kind == OpKind::kForward;
@@ -208,10 +205,11 @@ class Figure {
     Add("<rect %s fill=\"%s\"/>\n", box, Fill(forward, stage));
     if (!cell.is_fresh()) Add("<rect %s fill=\"url(#stale)\"/>\n", box);
     if (column_ < 19) return;
+    const bool is_dark = plan_.stage_count() > 1 && stage * 2 > plan_.stage_count() - 1;
     Text(
         X(cell.tick) + column_ / 2, Y(cell.worker) + row_ / 2 + 4.2,
         absl::StrFormat("font-size=\"%.0f\" font-weight=\"600\" text-anchor=\"middle\" fill=\"%s\"",
-                        std::clamp(column_ * 0.4, 9.0, 13.0), InkOn(stage)),
+                        std::clamp(column_ * 0.4, 9.0, 13.0), is_dark ? "#fff" : kInk),
         absl::StrCat(forward ? "F" : "B", stage));
   }
 

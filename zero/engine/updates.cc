@@ -27,12 +27,6 @@ void RoundParameters(const StageLayout& layout, const std::byte* masters, std::b
   }
 }
 
-// What a block holds that an update writes: a version, or a prediction.
-int64_t MadeStamp(const Instruction& update, const Use& use) {
-  const int t = update.iteration.value;
-  return StampOf(use.role == Role::kPrediction ? Prediction(t + 2) : Version(t + 1));
-}
-
 bool IsWritten(const Use& use) {
   return use.role == Role::kMade || use.role == Role::kMasters || use.role == Role::kPrediction;
 }
@@ -146,7 +140,9 @@ std::unique_ptr<PendingUpdate> OwnedStages::BeginUpdate(const Instruction& updat
 
 void OwnedStages::EndUpdate(const PendingUpdate& update, const Instruction& op) {
   for (const Use& use : op.uses) {
-    if (IsWritten(use)) blocks_.StampAt(use.block).Set(MadeStamp(op, use));
+    const bool predicts = use.role == Role::kPrediction;
+    const Version made = predicts ? Prediction(op.iteration.value + 2) : op.version;
+    if (IsWritten(use)) blocks_.StampAt(use.block).Set(StampOf(made));
   }
   const std::optional<double> counted = update.Squares();
   if (!counted.has_value()) return;
