@@ -129,13 +129,6 @@ OrderedJson RunFitJson(const RunFit& fit) {
   return json;
 }
 
-// For the summary. Bytes per second, and seconds.
-OrderedJson RunDiskJson(const DiskVerdict& verdict) {
-  return {{"needs", verdict.needs},     {"has", verdict.has},
-          {"step", verdict.step},       {"step_in_memory", verdict.step_in_memory},
-          {"hidden", verdict.hidden()}, {"written_bytes", verdict.written_bytes}};
-}
-
 // Plans, checks what can be checked with the plan, and says what is going to run.
 absl::StatusOr<PlannedRun> PlanAndCheck(TrainRun& run, const PlanFunction& plan_model,
                                         const Note& note) {
@@ -173,7 +166,10 @@ absl::StatusOr<PlannedRun> PlanAndCheck(TrainRun& run, const PlanFunction& plan_
   if (planned.planned.plan.uses_disk()) {
     RZ_ASSIGN_OR_RETURN(const TierVerdict disk, JudgeRunDisk(run.input, planned));
     note(disk.text.substr(0, disk.text.size() - 1));
-    run.told.disk = RunDiskJson(disk.verdict);
+    const DiskVerdict& verdict = disk.verdict;
+    run.told.disk = {{"needs", verdict.needs},     {"has", verdict.has},  // bytes per second
+                     {"step", verdict.step},       {"step_in_memory", verdict.step_in_memory},
+                     {"hidden", verdict.hidden()}, {"written_bytes", verdict.written_bytes}};
   }
   run.worker_flops = MeasureFlops(run.config().precision.compute);
   return planned;

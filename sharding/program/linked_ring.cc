@@ -61,12 +61,6 @@ absl::Status SortIntoQueues(const Plan& plan, LinkedRing& ring) {
   return absl::OkStatus();
 }
 
-bool SameName(Op send, const Op& receive) {
-  send.kind = receive.kind;
-  send.peer = receive.peer;
-  return send == receive;
-}
-
 void AddAfter(RingOp& op, int before) {
   const auto at = std::lower_bound(op.after.begin(), op.after.end(), before);
   if (at == op.after.end() || *at != before) op.after.insert(at, before);
@@ -150,7 +144,10 @@ absl::Status LinkedRing::JoinMessages(const Plan& plan) {
     const size_t both = std::min(queue.sends.size(), queue.receives.size());
     for (size_t i = 0; i < both; ++i) {
       const int send = queue.sends[i], receive = queue.receives[i];
-      if (!SameName(op(send), op(receive))) {
+      Op name = op(send);
+      name.kind = OpKind::kReceive;
+      name.peer = op(receive).peer;
+      if (name != op(receive)) {
         return FailedPrecondition(Describe(receive), " meets ", Describe(send),
                                   ": not the same message");
       }

@@ -389,9 +389,9 @@ class Runner {
     bool computes = false;  // a chunk of it
   };
   struct Move {  // of a chunk; or of a version, by an operation of its own
-    int stream = -1;
+    int stream = -1, op = -1;
+    int64_t ticks = 0;
     bool writes = false;
-    int op = -1;
   };
   // One worker's staging, and what moves: one chunk at a time.
   struct Staging {
@@ -441,7 +441,8 @@ class Runner {
     times_.start[i] = now;
     if (state.stream >= 0) return StartStreamed(i, now);
     if (!MovesVersion(ring_.ops[i])) return Compute(i, state.ticks, now);
-    StagingOf(i).asked.push_back({.op = i});
+    const auto bytes = static_cast<double>(plan_.stage(ring_.op(i).stage).parameter_bytes);
+    StagingOf(i).asked.push_back({.op = i, .ticks = std::llround(options_.disk.per_byte * bytes)});
     MoveChunk(ring_.worker_of(i), now);
   }
 
@@ -557,7 +558,8 @@ class Runner {
     const int number = states_[i].stream;
     Stream& stream = streams_[number];
     stream.computes = false;
-    stagings_[ring_.worker_of(i)].asked.push_back({number, /*writes=*/true});
+    stagings_[ring_.worker_of(i)].asked.push_back(
+        {.stream = number, .ticks = stream.chunk_ticks, .writes = true});
     if (++stream.updated == stream.chunks) End(i, now);
     MoveChunk(ring_.worker_of(i), now);
     UpdateChunk(number, now);
@@ -567,7 +569,7 @@ class Runner {
   void AskForChunks(Staging& staging) {
     for (; !staging.to_fetch.empty() && staging.free > 0; --staging.free) {
       const int number = staging.to_fetch.front();
-      staging.asked.push_back({number, /*writes=*/false});
+      staging.asked.push_back({.stream = number, .ticks = streams_[number].chunk_ticks});
       if (++streams_[number].asked == streams_[number].chunks) staging.to_fetch.pop_front();
     }
   }
@@ -576,28 +578,21 @@ class Runner {
   void MoveChunk(int worker, int64_t now) {
     Staging& staging = stagings_[worker];
     if (staging.moving.has_value() || staging.asked.empty()) return;
-    const Move move = staging.asked.front();
-    staging.moving = move;
+    staging.moving = staging.asked.front();
     staging.asked.pop_front();
-    int64_t ticks = 0;
-    if (move.op < 0) {
-      ticks = streams_[move.stream].chunk_ticks;
-    } else {
-      const int64_t bytes = plan_.stage(ring_.op(move.op).stage).parameter_bytes;
-      ticks = std::llround(options_.disk.per_byte * static_cast<double>(bytes));
-    }
-    staging.disk->Join(now, ticks, worker);
+    staging.disk->Join(now, staging.moving->ticks, worker);
   }
 
   void EndChunk(int worker, int64_t now) {
     Staging& staging = stagings_[worker];
-    const auto [number, writes, op] = *std::exchange(staging.moving, std::nullopt);
-    if (op >= 0) {
-      End(op, now);
+    const Move moved = *std::exchange(staging.moving, std::nullopt);
+    if (moved.op >= 0) {
+      End(moved.op, now);
       return MoveChunk(worker, now);
     }
+    const int number = moved.stream;
     Stream& stream = streams_[number];
-    if (writes) {
+    if (moved.writes) {
       ++staging.free;
       AskForChunks(staging);
       ++stream.stored;

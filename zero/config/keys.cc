@@ -224,12 +224,6 @@ constexpr double kIntegerLimit = 9223372036854775808.0;  // 2^63
 
 std::string Limit(double value) { return WriteJson(JsonValue::Number(value)); }
 
-bool InRange(double value, const KeyRange& range) {
-  const bool above = range.open_min ? value > range.min : value >= range.min;
-  const bool below = range.open_max ? value < range.max : value <= range.max;
-  return above && below;
-}
-
 bool IsWholeType(KeyType type) {
   return type == KeyType::kInteger || type == KeyType::kBytes || type == KeyType::kIntegerList;
 }
@@ -290,7 +284,11 @@ absl::StatusOr<JsonValue> ConvertNumber(const JsonValue& value, const KeySpec& k
   if (!number.has_value() || (whole && std::floor(number->number) != number->number)) {
     return WrongType(value, key);
   }
-  if (!InRange(number->number, key.range)) {
+  const KeyRange& range = key.range;
+  const double found = number->number;
+  const bool above = range.open_min ? found > range.min : found >= range.min;
+  const bool below = range.open_max ? found < range.max : found <= range.max;
+  if (!above || !below) {
     return InvalidArgument("wanted ", DescribeRange(key.range), ", found ", WriteJson(value));
   }
   if (!whole) {
