@@ -88,7 +88,8 @@ class SharedBuffer : public BufferHandle {
 
 inline SharedBuffer Buffer::Seal() && { return SharedBuffer(std::move(*this)); }
 
-// Zeroed memory of this process; whole pages begin at a page. Throws std::bad_alloc, as operator new does.
+// Zeroed memory of this process; whole pages begin at a page. Throws std::bad_alloc, as operator
+// new does.
 Buffer MakeHeapBuffer(size_t bytes);
 
 }  // namespace ringzero

@@ -183,24 +183,19 @@ absl::Status StateStore::Turn(std::unique_lock<std::mutex>& lock) {
     free_slots_.pop_back();
     begun.push_back({place, false});
   }
-  std::vector<std::pair<Run, RunDone>> runs = std::exchange(to_move_, {});
   const std::vector<Done> calls = std::exchange(calls_, {});
   lock.unlock();
   for (const Done& call : calls) call();
   std::vector<IoRequest> requests;
   std::vector<Place> ended;
-  for (auto& [run, done] : runs) {
-    const uint64_t tag = under_way_.emplace_back(kRuns | runs_begun_++ << kExtentBits);
-    requests.push_back({run.kind, run.file, run.offset, run.memory, tag});
-    runs_.try_emplace(tag, std::move(run), std::move(done));
-  }
   for (const auto& [place, writes] : begun) {
     if (Begin(place, writes, requests)) ended.push_back(place);
   }
-  absl::Status status = options_.engine->Submit(requests);
+  absl::Status status = Submit(std::move(requests));
   if (status.ok() && ended.empty() && options_.engine->under_way() > 0) {
     const absl::StatusOr<std::vector<IoResult>> results = WaitForDisk();
     status = results.status();
+    if (status.ok()) status = Submit({});  // what has come meanwhile, before these are looked at
     for (size_t i = 0; status.ok() && i < results->size(); ++i) {
       const absl::StatusOr<bool> last = End((*results)[i]);
       status = last.status();
@@ -210,6 +205,20 @@ absl::Status StateStore::Turn(std::unique_lock<std::mutex>& lock) {
   lock.lock();
   for (const Place& place : ended) Finish(place);
   return status;
+}
+
+absl::Status StateStore::Submit(std::vector<IoRequest> requests) {
+  std::unique_lock lock(mutex_);
+  std::vector<std::pair<Run, RunDone>> runs = std::exchange(to_move_, {});
+  lock.unlock();
+  std::vector<IoRequest> all;
+  for (auto& [run, done] : runs) {
+    const uint64_t tag = under_way_.emplace_back(kRuns | runs_begun_++ << kExtentBits);
+    all.push_back({run.kind, run.file, run.offset, run.memory, tag});
+    runs_.try_emplace(tag, std::move(run), std::move(done));
+  }
+  all.insert(all.end(), requests.begin(), requests.end());
+  return options_.engine->Submit(all);
 }
 
 // Looks now and then whether the run has ended, which waits no longer for this disk.

@@ -70,7 +70,7 @@ absl::StatusOr<TierFile> TierFile::Create(const std::string& folder, int64_t byt
   const int error = fits ? posix_fallocate(tier.descriptor(), 0, bytes) : ENOSPC;
   if (error == ENOSPC) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        folder, ": wanted ", bytes, " bytes for states, found ",
+        folder, ": wanted ", bytes, " bytes, found ",
         known ? absl::StrCat(uint64_t{free.f_bavail} * free.f_frsize, " free") : "fewer"));
   }
   if (error != 0) return absl::ErrnoToStatus(error, absl::StrCat(folder, ": ", bytes, " bytes"));
@@ -94,11 +94,11 @@ absl::StatusOr<TierFile> TierFile::Open(const Handle& handle) {
   if (!tier.file_ && errno == EINVAL)
     tier.file_ = UniqueFd(open(name.c_str(), O_RDONLY | O_CLOEXEC));
   if (!tier.file_) return absl::ErrnoToStatus(errno, name);
-  RZ_RETURN_IF_ERROR(tier.Map(handle.bytes, PROT_READ, name));
   const Handle found = tier.handle();
   if (found.device != handle.device || found.inode != handle.inode) {
     return Internal(name, ": is another file");
   }
+  RZ_RETURN_IF_ERROR(tier.Map(handle.bytes, PROT_READ, name));
   return tier;
 }
 

@@ -181,12 +181,13 @@ struct Plan {
     return !collection.any() || (!has_two_masters() && collection.worker == WorkerId(0));
   }
   // A version in a file is not held longer than one operation reads it, and is read where it lies:
-  // by workers of its host.
+  // by workers of its host. Without an iteration an owner may be gone before its file is opened.
   bool parameters_may_stream(StageId j) const {
     const bool tied = last_use(j) != j;
     const bool held = j.value >= stage_count() - retain && j.value + 1 < stage_count();
     const bool beside = workers == 1 || (hosts.size() == 1 && lends());
-    return exchange && zero_stage == 3 && beside && !tied && !held && stage(j).sum_bytes > 0;
+    return exchange && zero_stage == 3 && beside && !tied && !held && stage(j).sum_bytes > 0 &&
+           first_iteration < iterations;
   }
   // Workers of one host lend copies and sums, and do not copy them (loans.h). A sum that all
   // workers update from is not lent.

@@ -359,8 +359,9 @@ bool Engine::Impl::MoveVersion(int64_t number) {
     });
     return false;
   };
-  if (!loads) executor_.pool().Update(move);
-  return loads && move();
+  if (loads) return move();
+  executor_.pool().Update(move);
+  return false;
 }
 
 std::string Engine::Impl::AnswerQuestion(WorkerId from, const std::string& text) {

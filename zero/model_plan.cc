@@ -196,7 +196,8 @@ absl::Status ChooseStreams(const PlanRequest& request, PlannedModel& planned) {
   return absl::OkStatus();
 }
 
-// An owner's first stages stay in memory: their versions are made last, and read first.
+// An owner's first stages stay in memory, as far as they have room: their versions are made last, and
+// read first.
 absl::Status ChooseFiles(const PlanRequest& request, PlannedModel& planned) {
   if (!request.parameters_in_memory.has_value()) return absl::OkStatus();
   Plan& plan = planned.plan;
@@ -207,14 +208,12 @@ absl::Status ChooseFiles(const PlanRequest& request, PlannedModel& planned) {
                            "\"local\" or \"shm\", no cyclic.checksums)");
   }
   std::map<WorkerId, int64_t> kept;  // elements
-  int64_t slot = 0;
   for (int j = 0; j < plan.stage_count(); ++j) {
     StagePlan& stage = plan.stages[j];
     const int64_t more = stage.parameter_bytes / SizeOf(request.precision.wire());
     const bool fits = kept[stage.owner] + more <= *request.parameters_in_memory;
     stage.streams_parameters = !fits && plan.parameters_may_stream(StageId(j));
     if (!stage.streams_parameters) kept[stage.owner] += more;
-    if (stage.streams_parameters) slot = std::max(slot, ImageBytes(stage.parameter_bytes));
   }
   if (!plan.any_streams_parameters()) {
     planned.warnings.push_back(absl::StrCat(
@@ -224,14 +223,17 @@ absl::Status ChooseFiles(const PlanRequest& request, PlannedModel& planned) {
     return absl::OkStatus();
   }
   plan.resident_slots = request.resident_slots;
-  int64_t in_files = 0;
-  for (int w = 0; w < plan.workers; ++w) in_files += LayOutVersions(plan, WorkerId(w)).bytes;
-  const int64_t slots = plan.workers * (plan.resident_slots + 1) * slot;
+  int64_t in_files = 0, slots = 0;
+  for (int w = 0; w < plan.workers; ++w) {
+    in_files += LayOutVersions(plan, WorkerId(w)).bytes;
+    for (const OwnBlock& own : StateBlocks(plan, WorkerId(w), {})) {
+      if (own.block.kind == BlockKind::kResident) slots += own.bytes;
+    }
+  }
   if (slots >= in_files) {
-    planned.warnings.push_back(
-        absl::StrCat("parameters on NVMe save no memory: their ", in_files,
-                     " bytes come through slots of up to ", slots,
-                     " (of the largest stage): more cyclic.stages make slots smaller"));
+    planned.warnings.push_back(absl::StrCat(
+        "parameters on NVMe save no memory: their ", in_files, " bytes come through slots of ",
+        slots, " (each for the largest stage): more cyclic.stages make slots smaller"));
   }
   return absl::OkStatus();
 }

@@ -27,8 +27,8 @@
 namespace ringzero {
 
 struct TierOptions {
-  // Of LayOutTier's bytes. None: `io` is of no file, and states are not looked at between updates
-  // (collections, saves, resumes, masters).
+  // Of LayOutTier's bytes. None: states are not looked at between updates (collections, saves,
+  // resumes, masters).
   std::shared_ptr<const TierFile> file;
   std::shared_ptr<const TierFile> versions;  // of LayOutVersions' bytes (version_files.h)
   std::string folder;

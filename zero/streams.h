@@ -58,7 +58,7 @@ class Streams {
     store_->Fetch(layout_.group_of.at(stage), std::move(done));
   }
   void Store(StageId stage, StateStore::Done done);
-  // Where versions of parameters stream, too. As StateStore's.
+  // Where versions of parameters stream, too. As StateStore's. Any thread.
   void Move(StateStore::Run run, StateStore::RunDone done) {
     store_->Move(std::move(run), std::move(done));
   }

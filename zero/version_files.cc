@@ -121,7 +121,8 @@ absl::Status VersionFiles::Check(StageId stage, const std::byte* values, Version
   const absl::Status whole = CheckImage(image, plan_.stage(stage).parameter_bytes, label);
   const TierFile& file = *homes_.at(self_).file;
   file.Forget(image);
-  return Annotate(whole, absl::StrCat("parameters at offset ", image.data() - file.mapped()));
+  return Annotate(whole, absl::StrCat("parameters, version ", LabelText(label), " at offset ",
+                                      image.data() - file.mapped()));
 }
 
 StateStore::Run VersionFiles::RunOf(const Instruction& op) const {

@@ -5,7 +5,8 @@
 //   store.Move(files.RunOf(load), [=] { return CheckImage(slot, bytes, version); });
 //
 // An image is a version's values and a trailer: which version it is, and a checksum. So what a disk
-// has lost, mixed up or damaged is an error. The mutex of the engine guards all calls.
+// has lost, mixed up or damaged is an error. The mutex of the engine guards all calls but Check: when a
+// save has been made, all files are known.
 #ifndef RINGZERO_ZERO_VERSION_FILES_H_
 #define RINGZERO_ZERO_VERSION_FILES_H_
 
@@ -53,7 +54,7 @@ class VersionFiles {
 
   // One was written there: the file has it. Nothing for values that lie elsewhere, as below.
   void Seal(StageId stage, const std::byte* values, Version label) const;
-  // One was read there: the error of CheckImage. Gives the memory back that it took. Any thread.
+  // One was read there: the error of CheckImage. Gives the memory back that it took.
   absl::Status Check(StageId stage, const std::byte* values, Version label) const;
 
   // What a Load or an Unload moves between its operands.

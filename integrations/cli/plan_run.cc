@@ -219,8 +219,8 @@ absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunInput& input,
                                                .metrics_count = kMetricsCount,
                                                .kind = PoolKindOf(input)}));
     if (plan.checkpoint.any()) mine.staging = staging;
-    mine.tier = LayOutTier(plan, WorkerId(w), planned.layouts, input.config.optimizer).bytes +
-                LayOutVersions(plan, WorkerId(w)).bytes;
+    mine.tier = LayOutTier(plan, WorkerId(w), planned.layouts, input.config.optimizer).bytes;
+    mine.versions = LayOutVersions(plan, WorkerId(w)).bytes;
     // In its modules.
     for (const StagePlan& stage : plan.stages) mine.statistics += stage.buffer_bytes;
     // What is private is on the heap, where its last page is whole.

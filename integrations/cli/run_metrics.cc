@@ -52,13 +52,6 @@ std::string Describe(const RunFacts& facts, const WorkerReport& so_far) {
   return json.dump(1) + "\n";
 }
 
-// An integer where the division leaves nothing: bytes per step are exact.
-OrderedJson PerStep(uint64_t total, int iterations) {
-  const uint64_t n = static_cast<uint64_t>(std::max(iterations, 1));
-  if (total % n == 0) return total / n;
-  return static_cast<double>(total) / static_cast<double>(n);
-}
-
 // `value`: a member of the reports, or a function of one.
 template <typename Value>
 auto Sum(const std::vector<WorkerReport>& reports, const Value& value) {
@@ -143,7 +136,9 @@ void AddUse(const SummaryInfo& info, const std::vector<WorkerReport>& reports, O
     for (const auto& [name, bytes] :
          {std::pair("bytes_per_step", &WorkerReport::training_bytes),
           std::pair("bytes_other_per_step", &WorkerReport::other_bytes)}) {
-      json[name] = PerStep(Sum(reports, bytes), info.iterations);
+      const uint64_t total = Sum(reports, bytes), n = std::max(info.iterations, 1);
+      json[name] = static_cast<double>(total) / static_cast<double>(n);
+      if (total % n == 0) json[name] = total / n;  // bytes per step are exact
     }
   }
   json["cpu_seconds_per_step"] =

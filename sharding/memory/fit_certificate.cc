@@ -148,9 +148,12 @@ FitCertificate Certify(const FitInput& input) {
   add("pools", places.parameters, [&](size_t w) { return extras[w].pools; });
   add("rounding", places.moments,
       [&](size_t w) { return extras[w].rounding + std::max<int64_t>(0, together(w)); });
-  const bool streams =
-      std::ranges::any_of(extras, [](const WorkerExtras& each) { return each.tier > 0; });
-  if (streams) add("tier", MemoryPlace::kDisk, [&](size_t w) { return extras[w].tier; });
+  for (const auto& [name, bytes] : {std::pair("tier", &WorkerExtras::tier),
+                                    std::pair("versions in files", &WorkerExtras::versions)}) {
+    const bool any = std::ranges::any_of(extras, [&](const auto& each) { return each.*bytes > 0; });
+    if (any)
+      add(name, MemoryPlace::kDisk, [&, bytes = bytes](size_t w) { return extras[w].*bytes; });
+  }
   const bool saves =
       std::ranges::any_of(extras, [](const WorkerExtras& each) { return each.staging > 0; });
   if (saves) add("staging", MemoryPlace::kHost, [&](size_t w) { return extras[w].staging; });

@@ -87,6 +87,7 @@ struct WorkerExtras {
   int64_t pools = 0;       // the transport's memory beyond what it holds of states
   int64_t rounding = 0;    // of states, by allocator and pages
   int64_t tier = 0;        // states in its tier file, on the disk
+  int64_t versions = 0;    // and versions in theirs
   int64_t staging = 0;     // what checkpoints are written through, and their thread's heap
 };
 

@@ -50,7 +50,7 @@ enum class BlockKind : uint8_t {
   kReport,           // RP, RP.eval: the same, come to worker 0
   kReceipt,          // RC: what this worker has written of a version
   kStaging,          // OS: state on its way between a tier file and an update
-  kResident,         // VR: versions that come from files; the last index: what an update makes
+  kResident,         // VR: versions that come from files; behind them: what updates make
   // What is received.
   kCell,  // c.copy.s, c.channel.s: a name for what another worker lends, no bytes; number mod 2
   kLent,  // L.copy.s: a copy that the first worker of a host receives, and lends to the next

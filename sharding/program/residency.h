@@ -58,8 +58,8 @@ class Residency {
   Residency(const Plan& plan, WorkerId self)
       : plan_(plan), self_(self), slots_(plan.resident_slots) {}
 
-  // `next`: the part behind this one, of which the worker's lap is looked at, too. A version that
-  // is read again is read again within two laps.
+  // `next`: the part behind this one, of which the worker's lap is looked at, too (without what it
+  // evaluates and collects). A version that is read again is read in the next lap.
   std::vector<Instruction> AddLoads(const std::optional<ProgramPart>& next,
                                     std::vector<Instruction> part);
 

@@ -87,9 +87,9 @@ absl::StatusOr<std::vector<std::string>> FindWaysOut(const Plan& plan, const Dis
   bool found = false;
   // As many micro-batches as the disk needs time for, or more: updates come together behind the
   // last one, however many there are.
-  constexpr double kMostLaps = 256;
+  const double most = plan.any_streams_parameters() ? 16 : 256;  // each lap reads parameters again
   const double enough = std::ceil(plan.laps * verdict.step / verdict.step_in_memory);
-  for (double laps = std::max(enough, plan.laps + 1.0); laps <= kMostLaps && !found; laps *= 1.5) {
+  for (double laps = std::max(enough, plan.laps + 1.0); laps <= most && !found; laps *= 1.5) {
     const int whole = static_cast<int>(laps);
     RZ_ASSIGN_OR_RETURN(found, is_way(absl::StrCat("gradient_accumulation_steps ", whole),
                                       [&](Plan& other) { other.laps = whole; }));
@@ -175,6 +175,7 @@ absl::StatusOr<int64_t> ChooseStaging(const Plan& plan) {
   int64_t two = 0;
   for (const StagePlan& stage : plan.stages) two = std::max(two, 2 * stage.streamed_bytes);
   Plan tried = plan;
+  for (StagePlan& stage : tried.stages) stage.streams_parameters = false;
   tried.staging_bytes = std::clamp(two, kLeastStaging, most);
   RZ_ASSIGN_OR_RETURN(tried.window, ChooseWindow(tried));
   RZ_ASSIGN_OR_RETURN(const StepForecast best, ForecastStep(tried, {}));

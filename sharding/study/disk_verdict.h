@@ -1,5 +1,5 @@
-// DiskVerdict: whether a run whose states or parameters stream (Plan::uses_disk) waits for its disk,
-// said before it runs.
+// DiskVerdict: whether a run whose states or parameters lie on a disk (Plan::uses_disk) waits for
+// it, said before the run.
 //
 //   RZ_ASSIGN_OR_RETURN(plan.staging_bytes, ChooseStaging(plan));
 //   speed.disk = {.per_byte = 1e9 / bytes_per_second};

@@ -26,12 +26,6 @@ std::vector<Op> LapOperations(const Plan& plan) {
   return operations;
 }
 
-std::string CellText(const GridCell& cell) {
-  const bool forward = cell.op.kind == OpKind::kForward;
-  const char* letter = cell.is_fresh() ? (forward ? "F" : "B") : (forward ? "f" : "b");
-  return absl::StrCat(letter, cell.op.stage.value);
-}
-
 }  // namespace
 
 std::vector<GridCell> LockstepGrid(const Plan& plan, int iterations) {
@@ -72,9 +66,11 @@ std::string RenderText(const Plan& plan, int iterations) {
     std::string& row = rows[cell.worker];
     for (; next[cell.worker] < cell.tick; ++next[cell.worker]) row.append(width + 1, ' ');
     ++next[cell.worker];
-    const bool lap_begins = cell.op.kind == OpKind::kForward && cell.op.stage.value == 0;
+    const bool forward = cell.op.kind == OpKind::kForward;
+    const bool lap_begins = forward && cell.op.stage.value == 0;
     row += !lap_begins ? ' ' : cell.op.lap.value == 0 ? '|' : ':';
-    absl::StrAppendFormat(&row, "%*s", width, CellText(cell));
+    const char* letter = cell.is_fresh() ? (forward ? "F" : "B") : (forward ? "f" : "b");
+    absl::StrAppendFormat(&row, "%*s", width, absl::StrCat(letter, cell.op.stage.value));
   }
   for (std::string& row : rows) row += "|";
 

@@ -116,7 +116,7 @@ class Offload(TestCase):
                 wants = wanted if "cyclic.workers" not in changes else self.bits(self.config(**DEEP, **run, **changes))
                 summary = self.train(self.files(**run, **changes))
                 self.assertEqual(summary["parameters_sha256"], wants, (run, changes))
-                self.assertGreater(summary["memory"]["certificate"]["disk"]["tier"], 0)
+                self.assertGreater(summary["memory"]["certificate"]["disk"]["versions in files"], 0)
         self.assertEqual(os.listdir(self.tier), [])
 
     def test_parameters_in_files_are_saved_and_resumed(self):
@@ -136,7 +136,7 @@ class Offload(TestCase):
                            for config in (self.config("inside.json", **{**DEEP, **run}), self.files(**run)))
         largest, first, last = (4096 * ((4 * values + 63) // 64 * 64 // 4096 + 1)
                                 for values in (801 * 800, 37 * 800, 801 * 5))  # of 36 inputs, 5 classes
-        row = next(line.split() for line in outside.splitlines() if line.startswith("tier "))
+        row = next(line.split() for line in outside.splitlines() if line.startswith("versions in files "))
         self.assertEqual(int(row[-2]), 2 * (first + 6 * largest + last))  # two versions
 
         def of(text):
@@ -319,7 +319,7 @@ class Offload(TestCase):
 
     def test_a_disk_that_is_too_small_ends_the_run_before_it_begins(self):
         done = self.run_program("train", self.streams(**{f"{SECTION}.nvme_path": self.disk("1m")}))
-        self.fails(done, 2, f"{SECTION}.nvme_path: ", "bytes for states, found ", " free")
+        self.fails(done, 2, f"{SECTION}.nvme_path: ", "bytes, found ", " free")
         self.assertEqual(os.listdir(self.path("disk")), [])
 
     def test_a_folder_that_cannot_be_written_is_named(self):

@@ -92,7 +92,7 @@ TEST(TierFile, ADiskThatIsTooSmallSaysHowMuchIsFree) {
   const auto file = TierFile::Create(testing::TempDir(), 2 * free);
   EXPECT_EQ(file.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(file.status().message()),
-              HasSubstr(absl::StrCat("wanted ", 2 * free, " bytes for states, found ")));
+              HasSubstr(absl::StrCat("wanted ", 2 * free, " bytes, found ")));
 }
 
 TEST(TierFile, TmpfsIsMemory) {

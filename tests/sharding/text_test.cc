@@ -216,6 +216,7 @@ TEST(CheckPlanTest, ParametersStreamWhereTheyMay) {
   const std::vector<std::pair<std::string, std::function<void(Plan&)>>> cases = {
       {"streams_parameters of stage 0 (stage0) must be 0", [](Plan& p) { p.zero_stage = 2; }},
       {"streams_parameters of stage 0", [](Plan& p) { p.exchange = false; }},
+      {"streams_parameters of stage 0", [](Plan& p) { p.first_iteration = p.iterations; }},
       {"streams_parameters of stage 0", [](Plan& p) { p.hosts.assign(2, 1); }},
       {"streams_parameters of stage 0", [](Plan& p) { p.hosts.clear(); }},
       {"streams_parameters of stage 1", [](Plan& p) { p.stages[1].last_use = StageId(3); }},

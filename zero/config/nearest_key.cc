@@ -33,11 +33,6 @@ absl::string_view LastName(absl::string_view path) {
   return path.substr(path.rfind('.') + 1);  // npos + 1 is 0
 }
 
-// Many sections have a key of such a name: it does not tell which section was meant.
-bool IsEverywhere(absl::string_view name) {
-  return name == "enabled" || name == "type" || name == "name" || name == "device";
-}
-
 std::vector<std::string> WordsOf(absl::string_view name) {
   return absl::StrSplit(absl::AsciiStrToLower(name), absl::ByAnyChar("_- "));
 }
@@ -106,7 +101,10 @@ const KeySpec* NearestKey(absl::string_view path) {
     const bool around = absl::StartsWith(absl::StrCat(parent, "."), absl::StrCat(key.path, "."));
     const bool removed = key.state == KeyState::kRemoved;
     if (key.state == KeyState::kTesting || key.name() == "*" || around) continue;
-    if (!here && (removed || (!below && IsEverywhere(key.name())))) continue;
+    // Many sections have a key of such a name: it does not tell which section was meant.
+    const absl::string_view name = key.name();
+    const bool many = name == "enabled" || name == "type" || name == "name" || name == "device";
+    if (!here && (removed || (!below && many))) continue;
     compare(key, key.name(), removed ? kRemoved : 0);
   }
   for (const ForeignName& foreign : ForeignNames()) {

@@ -67,10 +67,6 @@ constexpr std::chrono::seconds kPatience(5);
 // Records that were asked for at once are written within so much.
 constexpr std::chrono::seconds kMoment(5);
 
-std::chrono::nanoseconds AtOneThing(const FlightRecord& record) {
-  return std::chrono::nanoseconds(record.time_ns - record.since_ns);
-}
-
 // Longer than kPatience, and than twice what its computing thread has taken for anything so far.
 bool TakesTooLong(const FlightRecord& record) {
   int64_t longest = 0;
@@ -81,7 +77,7 @@ bool TakesTooLong(const FlightRecord& record) {
     longest = std::max(longest, event.time - last.value_or(event.time));
     last = event.time;
   }
-  return AtOneThing(record) >
+  return std::chrono::nanoseconds(record.time_ns - record.since_ns) >
          std::max<std::chrono::nanoseconds>(kPatience, std::chrono::nanoseconds(2 * longest));
 }
 
@@ -209,7 +205,7 @@ std::string BlameFlights(std::span<const FlightRecord> written) {
   std::chrono::nanoseconds longest(0);
   for (const FlightRecord& record : records) {
     if (!record.has_waits) continue;
-    longest = std::max(longest, AtOneThing(record));
+    longest = std::max(longest, std::chrono::nanoseconds(record.time_ns - record.since_ns));
     if (moment.failed ? !record.now.next.has_value() : !TakesTooLong(record)) continue;
     WorkerId last{0};
     std::string words = ChainFrom(records, record, &last).Describe();

@@ -203,16 +203,13 @@ void WalkStates(const Step& step, const UpdateSpan& span) {
   WalkAny<Step::kStates, kDivide>(step, span);
 }
 
-// The reciprocal of a power of two is exact: multiplications then replace divisions.
-bool HasExactReciprocal(float divisor) {
-  return (BitsOf(divisor) & 0x7fffff) == 0 && divisor >= 1 && divisor < 1e30f;
-}
-
 template <class Step>
 void Update(Step step, UpdateSpan span) {
   span = SpanOf(step, span);
   if constexpr (!std::is_same_v<Step, MoveStep>) {
-    if (HasExactReciprocal(step.divisor)) {
+    // The reciprocal of a power of two is exact: multiplications then replace divisions.
+    const bool is_power = (BitsOf(step.divisor) & 0x7fffff) == 0;
+    if (is_power && step.divisor >= 1 && step.divisor < 1e30f) {
       step.divisor = 1 / step.divisor;
       return WalkStates<Divide::kByReciprocal>(step, span);
     }

@@ -81,11 +81,6 @@ void Apply(const ParameterGroup& group, OptimizerOptions& options) {
   options.adamw.beta2 = options.lion.beta2 = options.lamb.beta2 = group.betas->beta2;
 }
 
-bool HasBetas(OptimizerOptions::Type type) {
-  using Type = OptimizerOptions::Type;
-  return type != Type::kSgd && type != Type::kAdagrad && type != Type::kCustom;
-}
-
 // Does Muon leave `parameter` to AdamW?
 bool IsRest(const MuonOptions& muon, const ParameterSpec& parameter) {
   const size_t dimensions = parameter.shape.size();
@@ -214,7 +209,10 @@ absl::Status CheckGroup(const OptimizerOptions& options, const ParameterGroup& g
   if (group.weight_decay.has_value() && options.type == OptimizerOptions::Type::kCustom) {
     return absl::InvalidArgumentError("weight_decay: an update of one's own has none");
   }
-  if (group.betas.has_value() && !HasBetas(options.type)) {
+  const bool has_betas = options.type != OptimizerOptions::Type::kSgd &&
+                         options.type != OptimizerOptions::Type::kAdagrad &&
+                         options.type != OptimizerOptions::Type::kCustom;
+  if (group.betas.has_value() && !has_betas) {
     return absl::InvalidArgumentError("betas: this optimizer has none");
   }
   OptimizerOptions resolved = options;
