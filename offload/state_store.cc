@@ -188,14 +188,15 @@ absl::Status StateStore::Turn(std::unique_lock<std::mutex>& lock) {
   for (const Done& call : calls) call();
   std::vector<IoRequest> requests;
   std::vector<Place> ended;
+  absl::Status status = BeginRuns();
   for (const auto& [place, writes] : begun) {
     if (Begin(place, writes, requests)) ended.push_back(place);
   }
-  absl::Status status = Submit(std::move(requests));
+  if (status.ok()) status = options_.engine->Submit(requests);
   if (status.ok() && ended.empty() && options_.engine->under_way() > 0) {
     const absl::StatusOr<std::vector<IoResult>> results = WaitForDisk();
     status = results.status();
-    if (status.ok()) status = Submit({});  // what has come meanwhile, before these are looked at
+    if (status.ok()) status = BeginRuns();  // what has come meanwhile, before these are looked at
     for (size_t i = 0; status.ok() && i < results->size(); ++i) {
       const absl::StatusOr<bool> last = End((*results)[i]);
       status = last.status();
@@ -207,18 +208,17 @@ absl::Status StateStore::Turn(std::unique_lock<std::mutex>& lock) {
   return status;
 }
 
-absl::Status StateStore::Submit(std::vector<IoRequest> requests) {
+absl::Status StateStore::BeginRuns() {
   std::unique_lock lock(mutex_);
   std::vector<std::pair<Run, RunDone>> runs = std::exchange(to_move_, {});
   lock.unlock();
-  std::vector<IoRequest> all;
+  std::vector<IoRequest> requests;
   for (auto& [run, done] : runs) {
     const uint64_t tag = under_way_.emplace_back(kRuns | runs_begun_++ << kExtentBits);
-    all.push_back({run.kind, run.file, run.offset, run.memory, tag});
+    requests.push_back({run.kind, run.file, run.offset, run.memory, tag});
     runs_.try_emplace(tag, std::move(run), std::move(done));
   }
-  all.insert(all.end(), requests.begin(), requests.end());
-  return options_.engine->Submit(all);
+  return options_.engine->Submit(requests);
 }
 
 // Looks now and then whether the run has ended, which waits no longer for this disk.

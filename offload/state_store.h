@@ -146,8 +146,8 @@ class StateStore {
   explicit StateStore(StateStoreOptions options);
   void Work();
   absl::Status Turn(std::unique_lock<std::mutex>& lock);
-  // Without the lock: runs that wait, and behind them these.
-  absl::Status Submit(std::vector<IoRequest> requests);
+  // Without the lock: those that have been asked for.
+  absl::Status BeginRuns();
   // Without the lock: what the engine has done; nothing, if the store is to stop. An error names
   // the piece or run that has waited longest.
   absl::StatusOr<std::vector<IoResult>> WaitForDisk();
