@@ -24,6 +24,7 @@ class _Bench:
     def __init__(self, options: Options, folder: str) -> None:
         self._options = options
         self._settings = {**_MODEL, "iterations": options.iterations,
+                          "cyclic.workers": options.workers,
                           "train_micro_batch_size_per_gpu": options.micro_batch}
         profile = os.path.join(folder, "profile.json")
         say("a profile of the layers, and a step of each rule ...")
