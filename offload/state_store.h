@@ -146,7 +146,7 @@ class StateStore {
   explicit StateStore(StateStoreOptions options);
   void Work();
   absl::Status Turn(std::unique_lock<std::mutex>& lock);
-  // Without the lock: those that have been asked for.
+  // Without the lock: hands the runs that Move has taken to the engine.
   absl::Status BeginRuns();
   // Without the lock: what the engine has done; nothing, if the store is to stop. An error names
   // the piece or run that has waited longest.

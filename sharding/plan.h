@@ -139,8 +139,8 @@ struct Plan {
   CollectionPlan collection;
   CheckpointPlan checkpoint;
   int64_t staging_bytes = 0;  // where stages stream: what their states come through, at each worker
-  // Where parameters stream: so many versions are in memory at each worker to be read; and one more
-  // to be made, and a prediction.
+  // Where parameters stream: each worker has so many slots in memory for versions that are read.
+  // An owner has one more for the version that an update makes, and one for its prediction.
   int resident_slots = 0;
   // Worker 0 may ask while the run goes on that it ends early, that a version is evaluated, or that
   // one is collected (program/requests.h).

@@ -9,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "base/status.h"
 #include "sharding/check/verify.h"
+#include "sharding/program/operands.h"
 #include "sharding/rules/schedule.h"
 #include "zero/block_memory.h"
 #include "zero/engine/executor.h"
@@ -343,7 +344,7 @@ bool Engine::Impl::StartOp(int64_t number) {
 
 bool Engine::Impl::MoveVersion(int64_t number) {
   const Instruction& op = executor_.OpOf(number);
-  if (op.uses[1].how == How::kReadWrite) {  // it is there already
+  if (!MovesVersion(op)) {  // it is there already
     executor_.RecordAtOnce(op);
     return true;
   }

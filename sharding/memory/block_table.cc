@@ -180,8 +180,8 @@ class TableWriter {
   const std::span<const int64_t> moment_bytes_;
   bool streams_ = false;       // whether a stage does that it owns
   int64_t shown_masters_ = 0;  // of the largest such stage whose masters do
-  std::map<BlockKind, int64_t>
-      made_;  // of the largest version, or prediction, that lies in its file
+  // Of the largest version, and the largest prediction, that this worker makes for its file.
+  std::map<BlockKind, int64_t> made_;
   std::vector<OwnBlock> blocks_;
 };
 

@@ -36,6 +36,11 @@ inline MemoryBlock MadeSlot(const Plan& plan, BlockKind kind) {
   const int place = kind == BlockKind::kPrediction ? 1 : 0;
   return {.kind = BlockKind::kResident, .index = plan.resident_slots + place};
 }
+// Whether a Load or an Unload moves bytes: a Load of what is in its slot already does not.
+bool MovesVersion(const auto& op) {
+  const bool fills = op.kind == OpKind::kLoad && op.uses[1].how == How::kWrite;
+  return fills || op.kind == OpKind::kUnload;
+}
 
 // How many blocks there are of a received or begun kind, which differ in their index alone.
 int BlocksOf(const Plan& plan, BlockKind kind, Channel channel);

@@ -42,10 +42,9 @@ Use* Residency::Loaded(Instruction& op) const {
     return nullptr;
   }
   const auto use = std::ranges::find(op.uses, Role::kParameters, &Use::role);
-  // Masters that are collected may lie elsewhere.
-  const bool elsewhere = use == op.uses.end() || use->block.kind == BlockKind::kMasters ||
-                         (op.kind == OpKind::kCollect && plan_.stage(op.stage).master_bytes > 0);
-  return elsewhere ? nullptr : &*use;
+  // Where versions are not fp32, a collection reads masters, which lie elsewhere.
+  const bool masters = op.kind == OpKind::kCollect && plan_.stage(op.stage).master_bytes > 0;
+  return use == op.uses.end() || masters ? nullptr : &*use;
 }
 
 void Residency::AppendLap(const ProgramPart& part, std::vector<StageVersion>& reads) const {

@@ -28,9 +28,9 @@ struct StageVersion {
   bool operator==(const StageVersion&) const = default;
 };
 
-// Slots in memory for what is read in an order that is known ahead. What is read last of all there
-// is makes room (Belady, 1966: no other choice loads less often); but never what was read just
-// before, so that a load goes on while that is still used. Not thread-safe.
+// Slots for versions that are read in a known order. The version whose next read is furthest away
+// makes room (Belady, 1966: no other choice loads less often). The version that was read just
+// before never does: the next load goes on beside its use. Not thread-safe.
 class FurthestSlots {
  public:
   explicit FurthestSlots(int slots) : slots_(static_cast<size_t>(slots)) {}

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "sharding/program/operands.h"
 #include "sharding/study/cost_profile.h"
 #include "sharding/study/render.h"
 
@@ -30,9 +31,9 @@ int64_t MostStreamed(const Plan& plan) {
 
 // In an iteration, by the host that moves most.
 struct Moved {
-  int64_t read = 0, written = 0;
-  int64_t states = 0;  // written
-  int64_t total() const { return read + written; }
+  int64_t read = 0, states = 0, versions = 0;  // the last two are written
+  int64_t written() const { return states + versions; }
+  int64_t total() const { return read + written(); }
 };
 Moved MostMoved(const ShortRun& run, const LinkTicks& links) {
   const std::vector<int> hosts = links.HostsOf(run.plan().workers);
@@ -44,10 +45,8 @@ Moved MostMoved(const ShortRun& run, const LinkTicks& links) {
     Moved& host = moved[hosts[op.worker]];
     if (op.kind == OpKind::kFetch) host.read += stage.streamed_bytes;
     if (op.kind == OpKind::kStore) host.states += stage.streamed_bytes;
-    if (op.kind == OpKind::kStore) host.written += stage.streamed_bytes;
-    const bool loads = op.kind == OpKind::kLoad && op.uses[1].how == How::kWrite;
-    if (loads) host.read += stage.parameter_bytes;
-    if (op.kind == OpKind::kUnload) host.written += stage.parameter_bytes;
+    if (!MovesVersion(op)) continue;
+    (op.kind == OpKind::kLoad ? host.read : host.versions) += stage.parameter_bytes;
   }
   Moved most;
   for (const auto& [host, each] : moved) most = each.total() > most.total() ? each : most;
@@ -66,7 +65,7 @@ absl::StatusOr<DiskVerdict> TimeSteps(const Plan& plan, const SimulationOptions&
                      .has = 1e9 * speed.disk.at_once / speed.disk.per_byte,
                      .step_in_memory = best.seconds,
                      .step = step.seconds,
-                     .written_bytes = moved.written,
+                     .written_bytes = moved.written(),
                      .state_bytes = moved.states};
 }
 

@@ -16,6 +16,7 @@
 #include "sharding/memory/block_table.h"
 #include "sharding/program/kinds.h"
 #include "sharding/program/loans.h"
+#include "sharding/program/operands.h"
 #include "sharding/rules/schedule.h"
 
 namespace ringzero {
@@ -485,11 +486,6 @@ class Runner {
   bool IsStreamed(int i) const {
     const RingOp& op = ring_.ops[i];
     return op.behind >= 0 && !IsMessage(op.kind);
-  }
-
-  static bool MovesVersion(const RingOp& op) {
-    if (op.kind != OpKind::kLoad) return op.kind == OpKind::kUnload;
-    return op.uses[1].how == How::kWrite;
   }
 
   // With its disk.
