@@ -265,38 +265,6 @@ class Offload(TestCase):
         self.fails(refused, 2, "cyclic.offload.require_hidden: a step would wait for the disk")
         self.assertEqual(os.listdir(self.tier), [])
 
-    def test_as_few_states_stream_as_the_budget_allows(self):
-        # So large that half a matrix' states, by which budgets differ, are more than what other jobs that map the same
-        # libraries take from this job's share of them: up to 30 MiB, as they come and go.
-        deep = {"model": {"type": "mlp", "hidden": [3072] * 4}, "cyclic.stages": 4, "iterations": 2}
-        through = {**deep, "cyclic.offload.staging": "2MiB"}
-
-        def peak(config):
-            text = self.runs("plan", config).stdout
-            return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("peak "))
-
-        most = peak(self.config("inside.json", **{**WIDE, **deep}))
-        least = peak(self.streams(**through))
-        of_one = 2 * 4 * 3072 * 3072  # the states of a matrix
-        self.assertGreater(most - least, 2 * of_one)
-        wanted, tiers = self.bits(self.config("inside.json", **{**WIDE, **deep})), []
-        for budget in (most + of_one, (most + least) // 2, least + of_one // 2):
-            summary = self.train(self.streams(**through, **{"cyclic.memory_budget.host": budget}))
-            self.assertEqual(summary["parameters_sha256"], wanted)
-            certificate = summary["memory"]["certificate"]
-            self.assertLessEqual(certificate["host"]["peak"], budget)
-            tiers.append(certificate["disk"].get("tier", 0))
-        half = self.streams(**through, **{"cyclic.memory_budget.host": (most + least) // 2})
-        said = "go to NVMe, optimizer states through 2.0 MiB of memory of each worker"
-        self.assertIn(said, self.runs("plan", half).stdout)
-        self.assertNotIn(said, self.runs("plan", half, "--hosts", 2).stdout)  # others would launch it
-        self.assertEqual(tiers[0], 0)
-        self.assertTrue(0 < tiers[1] < tiers[2], tiers)
-        # A share that the configuration gives stands, and a budget for none of them is refused.
-        for budget, changes in ((least + of_one // 2, {f"{SECTION}.ratio": 0.1}), (least - 2 * of_one, {})):
-            refused = self.run_program("train", self.streams(**through, **changes, **{"cyclic.memory_budget.host": budget}))
-            self.fails(refused, 2, "the run does not fit: host memory", "cyclic.memory_budget.host")
-
     def test_stages_go_by_hand_too(self):
         wanted = self.bits(self.config("inside.json", **WIDE))
         self.assertEqual(self.bits(self.streams(**{"cyclic.offload.stages": [1]})), wanted)
