@@ -13,6 +13,7 @@ namespace {
 constexpr int kExtentBits = 2, kPieceBits = 30;
 constexpr uint64_t kExtents = (1 << kExtentBits) - 1, kRuns = uint64_t{1} << 63;  // in tags
 constexpr std::chrono::seconds kLastWait(5);  // for a disk, when the run is over
+constexpr size_t kStoresAtOnce = 4;           // extents: fetches wait behind no more
 
 int64_t LargestPiece(const std::vector<StoreGroup>& groups) {
   int64_t most = 1;
@@ -171,9 +172,9 @@ absl::Status StateStore::Turn(std::unique_lock<std::mutex>& lock) {
   });
   if (stop_) return absl::OkStatus();
   std::vector<std::pair<Place, bool>> begun;  // whether it is written
-  while (!to_store_.empty()) {
+  for (; !to_store_.empty() && stores_ < kStoresAtOnce; to_store_.pop_front()) {
     begun.push_back({to_store_.front(), true});
-    to_store_.pop_front();
+    stores_ += PieceOf(to_store_.front()).extents.size();
   }
   while (fetches()) {
     const Place place = to_fetch_.front();
@@ -204,7 +205,10 @@ absl::Status StateStore::Turn(std::unique_lock<std::mutex>& lock) {
     }
   }
   lock.lock();
-  for (const Place& place : ended) Finish(place);
+  for (const Place& place : ended) {
+    if (At(place).phase == Phase::kReleased) stores_ -= PieceOf(place).extents.size();
+    Finish(place);
+  }
   return status;
 }
 

@@ -9,10 +9,10 @@
 //   store->Move({.file = other, .memory = pages, …}, checked);   // past the ring
 //
 // Groups are fetched in the order of the calls, and pieces in theirs: the ring is filled as far as
-// it is free. So a fetch of more than the ring goes on while pieces are released and stored. A
-// thread of its own moves the bytes; no call waits. Each piece's digest is kept in memory, so what
-// a disk has lost or mixed up is an error. The caller makes it, while the bytes are in its cache.
-// Thread-safe.
+// it is free. So a fetch of more than the ring goes on while pieces are released and stored. Only a
+// few pieces are written at once: updates wait for reads. A thread of its own moves the bytes; no
+// call waits. Each piece's digest is kept in memory, so what a disk has lost or mixed up is an
+// error. The caller makes it, while the bytes are in its cache. Thread-safe.
 #ifndef RINGZERO_OFFLOAD_STATE_STORE_H_
 #define RINGZERO_OFFLOAD_STATE_STORE_H_
 
@@ -179,6 +179,7 @@ class StateStore {
   std::vector<Done> calls_;  // for the thread to make
   bool stop_ = false;
   // The thread's alone:
+  size_t stores_ = 0;               // under way, in extents
   std::deque<uint64_t> under_way_;  // tags of runs, and of pieces' first extents, oldest first
   std::map<uint64_t, std::pair<Run, RunDone>> runs_;  // under way, by tag
   uint64_t runs_begun_ = 0;

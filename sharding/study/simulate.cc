@@ -397,9 +397,9 @@ class Runner {
   // One worker's staging, and what moves: one chunk at a time.
   struct Staging {
     Shared* disk = nullptr;
-    int64_t free = 0;          // chunks
-    std::deque<int> to_fetch;  // streams, all that is left of each
-    std::deque<Move> asked;
+    int64_t free = 0;                // chunks
+    std::deque<int> to_fetch;        // streams, all that is left of each
+    std::deque<Move> asked, stores;  // the latter wait for the former
     std::optional<Move> moving;
   };
   struct ChannelState {
@@ -554,7 +554,7 @@ class Runner {
     const int number = states_[i].stream;
     Stream& stream = streams_[number];
     stream.computes = false;
-    stagings_[ring_.worker_of(i)].asked.push_back(
+    stagings_[ring_.worker_of(i)].stores.push_back(
         {.stream = number, .ticks = stream.chunk_ticks, .writes = true});
     if (++stream.updated == stream.chunks) End(i, now);
     MoveChunk(ring_.worker_of(i), now);
@@ -570,12 +570,13 @@ class Runner {
     }
   }
 
-  // In the order in which they were asked for.
+  // As StateStore does.
   void MoveChunk(int worker, int64_t now) {
     Staging& staging = stagings_[worker];
-    if (staging.moving.has_value() || staging.asked.empty()) return;
-    staging.moving = staging.asked.front();
-    staging.asked.pop_front();
+    std::deque<Move>& moves = staging.asked.empty() ? staging.stores : staging.asked;
+    if (staging.moving.has_value() || moves.empty()) return;
+    staging.moving = moves.front();
+    moves.pop_front();
     staging.disk->Join(now, staging.moving->ticks, worker);
   }
 

@@ -247,6 +247,31 @@ TEST_P(StateStoreTest, TheNextGroupComesWhileTheRingHasRoom) {
   EXPECT_TRUE(second.Came());
 }
 
+// An update waits for what is fetched.
+TEST_P(StateStoreTest, AFetchDoesNotWaitForAllThatIsToBeStored) {
+  constexpr int kPieces = 8;
+  std::vector<std::string> lines;
+  Open(2, kPieces, kPieces, [&](auto engine) {
+    return MakeTracedIo(MakeThrottled(std::move(engine), /*bytes/s*/ 4e6), lines);
+  });
+  if (IsSkipped()) return;
+  Turn(0, kPieces, 0, 10);
+  Turn(1, kPieces, 0, 20);
+  Call second, stored;
+  store_->Fetch(0, nullptr);
+  store_->Fetch(1, second.Done());
+  store_->Store(0, stored.Done());
+  for (int p = 0; p < kPieces; ++p) {
+    const uint64_t found = DigestOf(Wait(0, p));
+    store_->Release(0, p, {.changed = true, .found = found, .left = found});
+  }
+  EXPECT_TRUE(second.Came());
+  EXPECT_TRUE(stored.Came());
+  store_.reset();
+  const auto last_write = std::ranges::find(lines.rbegin(), lines.rend(), "write 61440+4096");
+  EXPECT_NE(std::find(last_write, lines.rend(), "read 65536+4096"), lines.rend());
+}
+
 TEST_P(StateStoreTest, AnErrorNamesStageRecordAndOffset) {
   Open(2, 2, 4, [](auto engine) {
     return MakeFaultyIo(std::move(engine), [](const IoRequest& request) {
