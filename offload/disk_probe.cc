@@ -1,5 +1,6 @@
 // Blocks of a file, written, then read and written by turns.
 #include <algorithm>
+#include <ctime>
 #include <limits>
 #include <memory>
 #include <random>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/crypto.h"
 #include "base/status.h"
 #include "offload/io_engine.h"
 
@@ -58,12 +60,15 @@ class Probe {
                           engine_->Wait(Clock::now() + options_.wait_timeout));
       for (const IoResult& result : results) {
         RZ_RETURN_IF_ERROR(result.status);
+        const auto bytes = static_cast<size_t>(options_.block_bytes);
+        checksums += Checksum({begin_ + result.tag * bytes, bytes});
         free.push_back(result.tag);
       }
     }
   }
 
-  int64_t taken = 0;  // blocks, by the last Run
+  int64_t taken = 0;       // blocks, by the last Run
+  uint64_t checksums = 0;  // of all blocks, as updates make them
 
  private:
   std::unique_ptr<IoEngine> engine_;
@@ -75,8 +80,8 @@ class Probe {
 
 }  // namespace
 
-absl::StatusOr<double> ProbeDisk(std::unique_ptr<IoEngine> engine, int file,
-                                 const DiskProbe& options) {
+absl::StatusOr<DiskSpeed> ProbeDisk(std::unique_ptr<IoEngine> engine, int file,
+                                    const DiskProbe& options) {
   using Kind = IoRequest::Kind;
   Probe probe(std::move(engine), file, options);
   const int64_t blocks = options.file_bytes / options.block_bytes;
@@ -84,6 +89,7 @@ absl::StatusOr<double> ProbeDisk(std::unique_ptr<IoEngine> engine, int file,
                                Clock::now() + options.time / 2, blocks));
   const int64_t written = std::max<int64_t>(2, probe.taken);
   const auto since = Clock::now();
+  const std::clock_t computed = std::clock();  // by all threads
   // Those that are written are half of the file behind those that are read.
   const auto block_of = [written](int64_t n) {
     return (n / 2 + (n % 2) * (written / 2)) % written;
@@ -92,7 +98,10 @@ absl::StatusOr<double> ProbeDisk(std::unique_ptr<IoEngine> engine, int file,
                                block_of, since + options.time,
                                std::numeric_limits<int64_t>::max()));
   const std::chrono::duration<double> took = Clock::now() - since;
-  return static_cast<double>(probe.taken * options.block_bytes) / took.count();
+  const std::clock_t computing = std::clock() - computed;
+  const auto bytes = static_cast<double>(probe.taken * options.block_bytes);
+  return DiskSpeed{.bytes_per_second = bytes / took.count(),
+                   .computing = static_cast<double>(computing) / CLOCKS_PER_SEC / bytes};
 }
 
 }  // namespace ringzero

@@ -102,12 +102,17 @@ struct DiskProbe {
   std::chrono::milliseconds wait_timeout{std::chrono::seconds(30)};  // of one request
 };
 
-// Bytes per second, read and written together, of requests as a StateStore has them. Writes as much
-// of the file as it can in half of the time (the first write of a block may take longer), then reads
-// and writes by turns. Errors of the engine; DeadlineExceeded: a request was not done in
-// wait_timeout.
-absl::StatusOr<double> ProbeDisk(std::unique_ptr<IoEngine> engine, int file,
-                                 const DiskProbe& options);
+struct DiskSpeed {
+  double bytes_per_second = 0;  // read and written together
+  double computing = 0;         // seconds of a core per byte, with a checksum of each
+};
+
+// Of requests as a StateStore has them. Writes as much of the file as it can in half of the time
+// (the first write of a block may take longer), then reads and writes by turns. What other threads
+// of this process compute meanwhile counts, too. Errors of the engine; DeadlineExceeded: a request
+// was not done in wait_timeout.
+absl::StatusOr<DiskSpeed> ProbeDisk(std::unique_ptr<IoEngine> engine, int file,
+                                    const DiskProbe& options);
 
 // The engines of MakeIoEngine. The first: Unavailable, with the system's reason.
 absl::StatusOr<std::unique_ptr<IoEngine>> MakeUringEngine(const IoEngineOptions& options);

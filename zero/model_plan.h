@@ -82,7 +82,7 @@ struct PlanRequest {
   // Parameters lie in files, but for so many elements of each owner's first stages; absent: all are
   // in memory. Through so many slots (Plan::resident_slots).
   std::optional<int64_t> parameters_in_memory;
-  int resident_slots = 2;
+  int resident_slots = 3;
   std::optional<PlanProof> proof;  // of an equal plan, which then need not be verified again
   OptimizerOptions optimizer;  // for the size of its states: what is collected, what a step takes
   Precision precision;         // parameters travel in the type that computes

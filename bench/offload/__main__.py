@@ -17,7 +17,7 @@ _MODEL = {"model.layers": 8, "model.dim": 512, "model.heads": 8, "evaluation.eve
 _SECTIONS = {"states": "zero_optimization.offload_optimizer",
              "parameters": "zero_optimization.offload_param"}
 _RULES = ("dp", "cdp_v1", "cdp_v2")
-_HIDDEN = 0.01  # of a step: waits that are no waits
+_HIDDEN = 0.01  # of a step: waits that are no waits, and a step that is not longer
 
 
 class _Bench:
@@ -57,16 +57,11 @@ class _Bench:
         return train(self._options, {**self._settings, **of_rule(rule), **tier, **settings})
 
 
-# For what computing waits if what is in files is late.
-_WAITS = {"states": ("gradient_sums", "update"), "parameters": ("parameters", "gradient_sums", "update")}
-
-
-def _row(form: tuple[str, float], rounds: list[dict], needs: float, what: str) -> list[str]:
+def _row(form: tuple[str, float], rounds: list[dict], needs: float) -> list[str]:
     rule, factor = form
 
     def exposed(summary: dict) -> float:
-        waited = sum(summary["waits_seconds_per_step"][cause] for cause in _WAITS[what])
-        return waited / summary["step_seconds"]["median"]
+        return sum(summary["waits_seconds_per_step"].values()) / summary["step_seconds"]["median"]
 
     pairs = [(found[form], found[rule, 0]) for found in rounds]
     step = [with_disk["step_seconds"]["median"] for with_disk, _ in pairs]
@@ -75,7 +70,7 @@ def _row(form: tuple[str, float], rounds: list[dict], needs: float, what: str) -
     predicted = [with_disk["disk"]["step"] for with_disk, _ in pairs]
     words = [with_disk["disk"]["hidden"] for with_disk, _ in pairs]
     waits = statistics.mean(exposed(one) - exposed(other) for one, other in pairs)
-    is_hidden = waits <= _HIDDEN
+    is_hidden = waits <= _HIDDEN or statistics.mean(ratios) <= 1 + _HIDDEN
     ends = interval(ratios)
     return [rule, f"{factor:g} ({1e-9 * factor * needs:.2f} GB/s)",
             f"{statistics.mean(ratios):.3f}" + ("" if ends is None else " [%.3f, %.3f]" % ends),
@@ -93,7 +88,7 @@ def _bench(options: Options, command: str) -> list[str]:
         rounds = take_turns(forms, options.rounds, bench.one)
     write_json([{", ".join(map(str, form)): found for form, found in each.items()}
                 for each in rounds], options.out, "runs.json")
-    rows = [_row(form, rounds, bench.needs[form[0]], options.what)
+    rows = [_row(form, rounds, bench.needs[form[0]])
             for form in forms if form[1] > 0]
     title = {"states": "Optimizer states", "parameters": "Parameters"}[options.what]
     return [f"# {title} on NVMe: what a step waits for, and what the plan says", "",
@@ -103,11 +98,12 @@ def _bench(options: Options, command: str) -> list[str]:
             f"disk slowed. Everything runs once in each of {options.rounds} rounds. A disk of 1 gives "
             "what is needed: the bytes of a step, both ways, in a step that has all in memory. The "
             "step is over that of the same rule and round in memory, with its 95 % interval. Waits "
-            f"are those for {' and '.join(_WAITS[options.what])}, as a part of the step, above those "
-            "in memory. The plan's step is from a simulation with a frozen profile and a probe of "
-            "the disk.", "",
+            "are a worker's for parameters, sums and updates, as a part of the step, above those in "
+            "memory. The plan's step is from a simulation with a frozen profile and a probe of the "
+            f"disk. Hidden is a disk for which computing waits at most {_HIDDEN:.0%} of a step, or "
+            f"that makes a step at most {_HIDDEN:.0%} longer.", "",
             *table(["rule", "disk", "step over in memory", "waits", "predicted / measured step",
-                    f"is (waits at most {_HIDDEN:.0%})", "said so"], rows)]
+                    "is", "said so"], rows)]
 
 
 if __name__ == "__main__":

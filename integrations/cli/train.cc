@@ -169,7 +169,8 @@ absl::StatusOr<PlannedRun> PlanAndCheck(TrainRun& run, const PlanFunction& plan_
     const DiskVerdict& verdict = disk.verdict;
     run.told.disk = {{"needs", verdict.needs},     {"has", verdict.has},  // bytes per second
                      {"step", verdict.step},       {"step_in_memory", verdict.step_in_memory},
-                     {"hidden", verdict.hidden()}, {"written_bytes", verdict.written_bytes}};
+                     {"hidden", verdict.hidden()}, {"written_bytes", verdict.written_bytes},
+                     {"waits", verdict.waits}};
   }
   run.worker_flops = MeasureFlops(run.config().precision.compute);
   return planned;

@@ -53,6 +53,11 @@ Moved MostMoved(const ShortRun& run, const LinkTicks& links) {
   return most;
 }
 
+double WaitsOf(const StepForecast& step) {
+  const auto& waits = step.waits;
+  return waits.parameters + waits.gradient_sums + waits.update + waits.token;
+}
+
 // What a verdict says of times and bytes.
 absl::StatusOr<DiskVerdict> TimeSteps(const Plan& plan, const SimulationOptions& speed) {
   RZ_ASSIGN_OR_RETURN(const ShortRun run, ShortRun::Make(plan));
@@ -65,6 +70,7 @@ absl::StatusOr<DiskVerdict> TimeSteps(const Plan& plan, const SimulationOptions&
                      .has = 1e9 * speed.disk.at_once / speed.disk.per_byte,
                      .step_in_memory = best.seconds,
                      .step = step.seconds,
+                     .waits = WaitsOf(step) - WaitsOf(best),
                      .written_bytes = moved.written(),
                      .state_bytes = moved.states};
 }
@@ -149,8 +155,14 @@ std::string DescribeDisk(const DiskVerdict& verdict, std::optional<double> endur
     absl::StrAppendFormat(&text, "hidden, %.2f to spare",
                           1e-9 * std::max(0.0, verdict.has - verdict.needs));
   } else {
-    absl::StrAppendFormat(&text, "not hidden: a step takes %.3g s instead of %.3g", verdict.step,
+    absl::StrAppend(&text, "not hidden");
+  }
+  if (verdict.is_longer()) {
+    absl::StrAppendFormat(&text, ": a step takes %.3g s instead of %.3g", verdict.step,
                           verdict.step_in_memory);
+  }
+  if (verdict.hidden() && verdict.is_longer()) {
+    absl::StrAppend(&text, ", for the processor has more to do");
   }
   absl::StrAppendFormat(&text, "; %.3g GB written per iteration, %.3g TB a day", 1e-9 * written,
                         1e-12 * a_day);

@@ -26,13 +26,16 @@ struct DiskVerdict {
   double has = 0;
   double step_in_memory = 0;  // seconds
   double step = 0;
+  double waits = 0;           // parts of a step, of which computing waits more than in memory
   int64_t written_bytes = 0;  // in an iteration, by the host that moves most bytes
   int64_t state_bytes = 0;    // of these: of optimizer states
   std::vector<std::string>
       ways_out;  // each of which would hide it: "gradient_accumulation_steps 3"
 
-  // A hundredth of a step is less than a simulation can tell.
-  bool hidden() const { return step <= 1.01 * step_in_memory; }
+  // A hundredth of a step is less than a simulation can tell. A step may be longer although nothing
+  // waits: what reads, writes and checks takes processor time.
+  bool is_longer() const { return step > 1.01 * step_in_memory; }
+  bool hidden() const { return !is_longer() || waits <= 0.01; }
 };
 
 // `speed`: nanoseconds, with its disk and, of links, the hosts. Errors of Simulate.

@@ -350,7 +350,7 @@ class Runner {
       state.missing = static_cast<int>(ring.ops[i].after.size()) + (IsStreamed(i) ? 1 : 0);
       state.kind = ring.op(i).kind;
       state.is_word = IsWord(ring.ops[i]);
-      state.ticks = Duration(i) + More(i);
+      state.ticks = Duration(i) + More(i) + DiskComputing(i);
     }
     FindStreams();
   }
@@ -426,6 +426,16 @@ class Runner {
       case Cost::kMessage: return options_.message_ticks;
     }
     return 0;
+  }
+
+  // Of a version that is moved, or of an update whose states come and go.
+  int64_t DiskComputing(int i) const {
+    const RingOp& op = ring_.ops[i];
+    const bool updates = op.kind == OpKind::kUpdate && IsStreamed(i);
+    if (!updates && !MovesVersion(op)) return 0;
+    const StagePlan& stage = plan_.stage(op.stage);
+    const int64_t bytes = updates ? 2 * stage.streamed_bytes : stage.parameter_bytes;
+    return std::llround(options_.disk.computing * static_cast<double>(bytes));
   }
 
   int64_t More(int i) const {
@@ -584,7 +594,7 @@ class Runner {
     Staging& staging = stagings_[worker];
     const Move moved = *std::exchange(staging.moving, std::nullopt);
     if (moved.op >= 0) {
-      End(moved.op, now);
+      Compute(moved.op, states_[moved.op].ticks, now);
       return MoveChunk(worker, now);
     }
     const int number = moved.stream;

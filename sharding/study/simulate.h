@@ -48,8 +48,9 @@ struct LinkTicks {
 
 // What the disk of each host takes of streamed states (StagePlan::streamed_bytes), both ways.
 struct DiskTicks {
-  double per_byte = 0;  // of one worker's I/O, alone
-  double at_once = 1;   // so many workers are each as fast as one alone; more share this rate
+  double per_byte = 0;   // of one worker's I/O, alone
+  double at_once = 1;    // so many workers are each as fast as one alone; more share this rate
+  double computing = 0;  // of a core, per byte: what the system does for it, and its checksum
 };
 
 struct SimulationOptions {

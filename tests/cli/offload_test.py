@@ -112,7 +112,7 @@ class Offload(TestCase):
             run = {"cyclic.rule": rule, "bf16.enabled": bf16}
             wanted = self.bits(self.config(**DEEP, **run))
             states = {f"{SECTION}.device": "nvme", f"{SECTION}.nvme_path": self.tier}
-            for changes in ({}, {"cyclic.transport": "local", "cyclic.workers": 1}, {"cyclic.offload.slots": 3, **states}):
+            for changes in ({}, {"cyclic.transport": "local", "cyclic.workers": 1}, {"cyclic.offload.slots": 2, **states}):
                 wants = wanted if "cyclic.workers" not in changes else self.bits(self.config(**DEEP, **run, **changes))
                 summary = self.train(self.files(**run, **changes))
                 self.assertEqual(summary["parameters_sha256"], wants, (run, changes))
@@ -143,8 +143,8 @@ class Offload(TestCase):
             return sum(next(int(line.split()[1]) for line in text.splitlines() if line.startswith(name))
                        for name in ("masters ", "versions "))
 
-        # Each worker has two to read and one to make, and a name of its file.
-        self.assertEqual(of(outside), 2 * (3 * largest + 64))
+        # Each worker has three to read and one to make, and a name of its file.
+        self.assertEqual(of(outside), 2 * (4 * largest + 64))
         self.assertGreater(of(inside), of(outside))
         self.assertIn("parameters on NVMe", outside)
         self.assertRegex(outside, "disk        needs ")

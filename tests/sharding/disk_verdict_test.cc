@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "sharding/study/cost_profile.h"
 #include "tests/sharding/test_plans.h"
 #include "tests/support/status_matchers.h"
@@ -50,6 +52,7 @@ TEST(DiskVerdict, ASlowDiskDecidesHowLongAStepTakes) {
       EXPECT_GE(verdict.step, 0.999 * bytes / 50e6) << ToString(rule) << " " << workers;
       EXPECT_LE(verdict.step, 1.02 * bytes / 50e6) << ToString(rule) << " " << workers;
       EXPECT_FALSE(verdict.hidden());
+      EXPECT_GT(verdict.waits, 0.5) << "of a step";
       EXPECT_NEAR(verdict.has, 50e6, 1);
       EXPECT_NEAR(verdict.needs, bytes / verdict.step_in_memory, 1);
       EXPECT_EQ(verdict.written_bytes, 64 * kMiB * plan.stage_count());
@@ -107,6 +110,32 @@ TEST(DiskVerdict, AFastDiskIsHiddenAndIsSaidToBe) {
   const std::string text = DescribeDisk(verdict, 600e12);
   EXPECT_THAT(text, HasSubstr("gives 100.00: hidden, "));
   EXPECT_THAT(text, HasSubstr("TB a day: the disk's 600 TB last "));
+}
+
+// What the processor does for reads and writes makes a step longer on cores that are never idle, and
+// nothing waits.
+TEST(DiskVerdict, ProcessorTimeOfADiskIsNoWaitForIt) {
+  const double kPerByte = 0.02;  // ns
+  for (const int workers : {1, 2}) {
+    const Plan states = Streaming(Rule::kCdpV1, workers, /*laps=*/1, /*stages_each=*/4);
+    Plan parameters = states;
+    parameters.resident_slots = 3;
+    for (StagePlan& stage : parameters.stages) {
+      stage.parameter_bytes = std::exchange(stage.streamed_bytes, 0);
+      stage.streams_parameters = true;
+    }
+    for (const Plan& plan : {states, parameters}) {
+      SimulationOptions speed = With(1e12, workers);
+      speed.cores = 1;
+      speed.disk.computing = kPerByte;
+      RZ_ASSIGN(const auto verdict, JudgeDisk(plan, speed));
+      const double more = verdict.needs * verdict.step_in_memory * kPerByte * 1e-9;
+      EXPECT_NEAR(verdict.step - verdict.step_in_memory, more, 0.02 * more);
+      EXPECT_TRUE(verdict.is_longer());
+      EXPECT_TRUE(verdict.hidden()) << verdict.waits;
+      EXPECT_THAT(DescribeDisk(verdict, std::nullopt), HasSubstr("the processor has more to do"));
+    }
+  }
 }
 
 // Each way out, followed, hides the disk.

@@ -157,7 +157,7 @@ struct OffloadConfig {
   std::string nvme_path;  // of both
   Device parameter_device = Device::kNone;
   int64_t max_in_cpu = 1'000'000'000;
-  int slots = 2;
+  int slots = 3;
   double ratio = 1;           // share of the states' bytes
   int64_t staging_bytes = 0;  // 0: chosen
   std::vector<int> stages;    // empty: by ratio

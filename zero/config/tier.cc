@@ -49,11 +49,12 @@ absl::StatusOr<DiskTicks> ProbeTier(const Config& config, const PlannedModel& pl
   RZ_ASSIGN_OR_RETURN(ChosenIoEngine io, MakeIoEngine(options));
   const double one = 1e9 * offload.bandwidth.value_or(0);
   if (one > 0) io.engine = MakeThrottled(std::move(io.engine), one * workers);
-  const absl::StatusOr<double> rate = ProbeDisk(std::move(io.engine), file->descriptor(), probe);
-  if (!rate.ok())
-    return config.Error(offload.path_key(), offload.nvme_path, ": ", rate.status().message());
-  const double alone = one > 0 ? std::min(one, *rate) : *rate;
-  return DiskTicks{.per_byte = 1e9 / alone, .at_once = *rate / alone};
+  const auto speed = ProbeDisk(std::move(io.engine), file->descriptor(), probe);
+  if (!speed.ok())
+    return config.Error(offload.path_key(), offload.nvme_path, ": ", speed.status().message());
+  const double rate = speed->bytes_per_second, alone = one > 0 ? std::min(one, rate) : rate;
+  return DiskTicks{
+      .per_byte = 1e9 / alone, .at_once = rate / alone, .computing = 1e9 * speed->computing};
 }
 
 }  // namespace
