@@ -4,6 +4,7 @@ include(GNUInstallDirs)
 
 # ringzero_library(NAME <name> [SRCS ...] [HDRS ...] [DEPS ...] [TORCH] [NO_INSTALL])
 #   Makes the static library ringzero_<name> (a header-only one when SRCS is empty), alias ringzero::<name>.
+#   The header of a source (buffer.h of buffer.cc) is the library's, too: HDRS names the others.
 #   Includes are written from the project's root: "base/buffer.h". DEPS are public.
 #   TORCH: its headers include LibTorch's, or its sources do.
 #   NO_INSTALL keeps it out of `cmake --install`: for what only tests and benchmarks use.
@@ -20,7 +21,15 @@ function(ringzero_library)
   add_library(${target} ${kind})
   add_library(ringzero::${arg_NAME} ALIAS ${target})
   target_sources(${target} PRIVATE ${arg_SRCS})
-  target_sources(${target} ${scope} FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${arg_HDRS})
+  set(headers "${arg_HDRS}")
+  foreach(source ${arg_SRCS})
+    cmake_path(REPLACE_EXTENSION source LAST_ONLY .h OUTPUT_VARIABLE header)
+    if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${header})
+      list(APPEND headers ${header})
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES headers)
+  target_sources(${target} ${scope} FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${headers})
   target_compile_features(${target} ${scope} cxx_std_20)
   target_link_libraries(${target} ${scope} ${arg_DEPS})
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${arg_NAME})
