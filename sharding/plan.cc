@@ -1,7 +1,6 @@
 // Checking, printing and parsing of plans.
 #include "sharding/plan.h"
 
-#include <algorithm>
 #include <array>
 #include <numeric>
 #include <sstream>

@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "sharding/memory/block_table.h"
-#include "sharding/rules/partition.h"
 #include "sharding/study/disk_verdict.h"
 #include "sharding/study/simulate.h"
 #include "zero/state_tier.h"

@@ -2,7 +2,6 @@
 #include "zero/state_tier.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"

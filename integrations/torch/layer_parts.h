@@ -27,7 +27,6 @@
 #include "base/status.h"
 #include "integrations/torch/layer.h"
 #include "zero/layout.h"
-#include "zero/precision.h"
 
 namespace ringzero {
 

@@ -16,7 +16,6 @@
 #include "base/crypto.h"
 #include "sharding/plan.h"
 #include "sharding/program/linked_ring.h"
-#include "sharding/program/program.h"
 
 namespace ringzero {
 

@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/buffer.h"
 #include "base/check.h"
 #include "base/status.h"
 #include "sharding/program/loans.h"

@@ -1,7 +1,6 @@
 // data/rules.json, which is built in, and files like it: a list of StudiedRules.
 #include <nlohmann/json.hpp>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"

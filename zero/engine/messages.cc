@@ -1,8 +1,6 @@
 // What goes into a message, and where what comes in one goes.
 #include "zero/engine/messages.h"
 
-#include <utility>
-
 #include "base/check.h"
 #include "base/status.h"
 #include "sharding/memory/block_table.h"

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
-#include <utility>
 
 #include "base/status.h"
 #include "sharding/memory/block_table.h"
@@ -13,7 +12,6 @@
 #include "zero/engine_options.h"
 #include "zero/gradient_sum.h"
 #include "zero/optimizer/kernels.h"
-#include "zero/worker_pool.h"
 
 namespace ringzero {
 namespace {

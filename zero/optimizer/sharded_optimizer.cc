@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <latch>
-#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
