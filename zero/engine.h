@@ -115,8 +115,8 @@ class Engine {
   absl::StatusOr<std::vector<StageCopy>> BeginBackward(StageId stage);
   // Within the stage's backward: where its running sum lies, if it is here; then gradients may be
   // added to it at once (zero/gradient_sum.h, with the engine's seed), and need not be given to
-  // EndBackward. Null: it is
-  // still on its way, or the stage has none. The same until EndBackward once it is not null.
+  // EndBackward. Null: it is still on its way, or the stage has none. The same until EndBackward
+  // once it is not null.
   std::byte* OpenSum(StageId stage);
   absl::Status EndBackward(StageId stage, StageGradient gradient);
 

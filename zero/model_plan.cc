@@ -195,8 +195,8 @@ absl::Status ChooseStreams(const PlanRequest& request, PlannedModel& planned) {
   return absl::OkStatus();
 }
 
-// An owner's first stages stay in memory, as far as they have room: their versions are made last, and
-// read first.
+// An owner's first stages stay in memory, as far as they have room: their versions are made last,
+// and read first.
 absl::Status ChooseFiles(const PlanRequest& request, PlannedModel& planned) {
   if (!request.parameters_in_memory.has_value()) return absl::OkStatus();
   Plan& plan = planned.plan;

@@ -1,4 +1,4 @@
-// What is needed to stream states (StagePlan::streamed_bytes): a tier file, and where they lie in it.
+// What streams of states (StagePlan::streamed_bytes) need: a tier file, and where they lie in it.
 //
 //   const TierLayout layout = LayOutTier(plan, self, layouts, optimizer, tier.least_values);
 //   layout.bytes;                     // of the file of worker `self`

@@ -1,8 +1,8 @@
 // The tier file of a worker as a file of a checkpoint: all states that stream, as safetensors.
 //
 // The states lie where updates have left them. Only the file's head is written. What fills the last
-// page of a state is a tensor, too (".padding.2.4096"): the format allows no gaps. Masters that stream
-// are "fc.weight.master" there; a checkpoint has them with the model besides.
+// page of a state is a tensor, too (".padding.2.4096"): the format allows no gaps. Masters that
+// stream are "fc.weight.master" there; a checkpoint has them with the model besides.
 #ifndef RINGZERO_INTEGRATIONS_CHECKPOINT_TIER_IMAGE_H_
 #define RINGZERO_INTEGRATIONS_CHECKPOINT_TIER_IMAGE_H_
 
@@ -37,8 +37,8 @@ absl::StatusOr<std::string> LinkTier(const TierLayout& tier,
                                      const std::map<StageId, std::vector<uint64_t>>& checksums,
                                      const TierFile& file, const std::string& path);
 
-// A saver's part in it: whether the states of a part are copied, or taken over with their file. With
-// the first part of a version it is decided for all. One thread.
+// A saver's part in it: whether the states of a part are copied, or taken over with their file.
+// With the first part of a version it is decided for all. One thread.
 class TierTaker {
  public:
   // All of them must outlive this. `note`: why states are copied, once.
@@ -47,8 +47,8 @@ class TierTaker {
       : layouts_(layouts), optimizer_(optimizer), note_(note) {}
 
   // What the part's states are left in; no file: they are copied. `folder`: of the checkpoint. For
-  // all parts of a version, whatever happens to others: some stages would be in one file, and some in
-  // another.
+  // all parts of a version, whatever happens to others: some stages would be in one file, and some
+  // in another.
   Streams::LeftFile Take(const SavedPart& part, const std::string& folder);
   // The file that all stages have left, with the last of them. Errors as LinkTier's.
   absl::StatusOr<std::string> Link(const SavedPart& part, const TierFile& file,

@@ -95,7 +95,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenText(const std::string& path, int64
 // A window is the output of compress(1) without its first three bytes 1f 9d 90: LZW with codes of
 // 9 to 16 bits, least significant bit first, 256 for "clear".
 //
-// Returns the whole text, as stored: a line of title, then a line per verse ("Ge1:1 In the beginning …").
+// Returns the whole text, as stored: a line of title, then a line per verse ("Ge1:1 In the …").
 // InvalidArgument names `path`: truncated, windows out of range, codes that mean nothing.
 absl::StatusOr<std::vector<uint8_t>> DecodeBibleData(std::span<const uint8_t> file,
                                                      const std::string& path);

@@ -123,8 +123,9 @@ absl::StatusOr<std::shared_ptr<Rendezvous>> GatherAt(std::unique_ptr<RendezvousS
 inline constexpr char kAliveKeys[] = "alive.";  // what the keys of a Presence begin with
 
 // A worker's signs of life at the store, and what those of the others say: from its first moment
-// there until it leaves. A thread of its own writes "alive.<worker>" again and again, and reads those of all others, at
-// least ten times in peer_timeout. Why so: docs/decisions/0040-signs-of-life-at-the-store.md.
+// there until it leaves. A thread of its own writes "alive.<worker>" again and again, and reads
+// those of all others, at least ten times in peer_timeout. Why so:
+// docs/decisions/0040-signs-of-life-at-the-store.md.
 class Presence {
  public:
   // `number`: random: tells this process from others that are or were this worker.

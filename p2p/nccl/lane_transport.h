@@ -2,8 +2,8 @@
 // Transport.
 //
 //   ... `words`: local, shm or ucx, made with LaneWordsOptions(options, news) ...
-//   RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
-//       CreateLaneTransport({.name = "nccl", .words = std::move(words), .news = news, …}, options));
+//   RZ_ASSIGN_OR_RETURN(auto transport, CreateLaneTransport(
+//       {.name = "nccl", .words = std::move(words), .news = news, …}, options));
 //
 // A callback comes when the lane says that its operation is complete. Otherwise as Transport says
 // (docs/p2p.md).

@@ -93,7 +93,7 @@ struct ShmHello {
   uint64_t arena_bytes[kMemoryUses] = {};
 };
 
-// A word of a ring (p2p/shm/shm_rings.h) begins with a token. The text of a note, or a small payload
+// A word of a ring (shm_rings.h) begins with a token. The text of a note, or a small payload
 // (`bytes` of it, at most kMaxTextBytes) fills the words that follow, the last one with zeros.
 struct ShmToken {
   enum class Type : uint8_t {

@@ -1,6 +1,6 @@
 // UcxLinks: a UcxPort's side of the message thread: what is under way to and from each peer.
-// Messages come in through UcxListener. Used by one thread at a time: the message thread, or whoever
-// polls.
+// Messages come in through UcxListener. Used by one thread at a time: the message thread, or
+// whoever polls.
 #ifndef RINGZERO_P2P_UCX_UCX_LINKS_H_
 #define RINGZERO_P2P_UCX_UCX_LINKS_H_
 
