@@ -257,9 +257,9 @@ std::function<void()> Executor::BeginElsewhere(int64_t op) {
   };
 }
 
-void Executor::RecordAtOnce(const Op& op) {
-  recorder_.Record(Writer::kMessages, {EventKind::kBegin, op});
-  recorder_.Record(Writer::kMessages, {EventKind::kEnd, op});
+void Executor::RecordAtOnce(const Op& op, uint32_t message) {
+  recorder_.Record(Writer::kMessages, {EventKind::kBegin, op, message});
+  recorder_.Record(Writer::kMessages, {EventKind::kEnd, op, message});
 }
 
 Done Executor::AtEnd(std::function<void()> then) {

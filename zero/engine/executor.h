@@ -164,7 +164,7 @@ class Executor {
   // Begins what a thread does that is not the pool's. It calls the result, once: `op` is over.
   std::function<void()> BeginElsewhere(int64_t op);
   // Of an operation that is over as it begins.
-  void RecordAtOnce(const Op& op);
+  void RecordAtOnce(const Op& op, uint32_t message = 0);
   // What a transport is to call at a message's end: `then` runs with the lock held, unless the run
   // is over; an error ends the run.
   Done AtEnd(std::function<void()> then);

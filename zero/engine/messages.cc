@@ -20,11 +20,6 @@ size_t BytesOf(const EngineOptions& options, const Op& message) {
 
 using Writer = Executor::Writer;
 
-void Messages::RecordArrival(const Op& op, uint32_t count) {
-  executor_.recorder().Record(Writer::kMessages, {EventKind::kBegin, op, count});
-  executor_.recorder().Record(Writer::kMessages, {EventKind::kEnd, op, count});
-}
-
 std::span<std::byte> Messages::PayloadOf(const Instruction& op) const {
   const std::span<std::byte> block = blocks_.Bytes(op.uses[0].block);
   const size_t bytes = BytesOf(executor_.options(), op);
@@ -37,7 +32,7 @@ absl::Status Messages::Expect(int64_t number) {
   const uint32_t count = received_[{op.peer, op.channel}]++;
   return executor_.transport()->ExpectWord(op.peer, MessageKeyOf(op),
                                            executor_.AtEnd([this, number, count] {
-                                             RecordArrival(executor_.OpOf(number), count);
+                                             executor_.RecordAtOnce(executor_.OpOf(number), count);
                                              executor_.Arrive(number);
                                            }));
 }
@@ -75,7 +70,7 @@ absl::StatusOr<bool> Messages::Receive(int64_t number) {
 
 void Messages::Arrive(int64_t number, uint32_t count) {
   const Instruction& op = executor_.OpOf(number);
-  RecordArrival(op, count);
+  executor_.RecordAtOnce(op, count);
   StampArrived(op);
   if (op.channel == Channel::kNorms) {
     if (absl::Status kept = norms_.Keep(op); !kept.ok()) return executor_.FailAt(op, kept);

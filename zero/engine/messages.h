@@ -43,7 +43,6 @@ class Messages {
  private:
   // The payload of a receive is in its block.
   void Arrive(int64_t op, uint32_t count);
-  void RecordArrival(const Op& op, uint32_t count);
   // The stamp of a lent block into which a message from another host has come, or from which one
   // goes there.
   void StampArrived(const Instruction& receive);
