@@ -94,8 +94,7 @@ absl::StatusOr<std::shared_ptr<const Checkpoint>> Checkpoint::OpenNewest(
   const std::optional<Version> latest = LatestIn(folder);
   // Later ones are of a run that was given up, or `latest` was not written any more.
   if (latest.has_value()) {
-    std::stable_partition(versions.begin(), versions.end(),
-                          [&](Version v) { return v <= *latest; });
+    std::ranges::stable_partition(versions, [&](Version v) { return v <= *latest; });
   }
   std::shared_ptr<const Checkpoint> none;
   absl::StatusOr<std::shared_ptr<const Checkpoint>> opened = none;

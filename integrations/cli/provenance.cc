@@ -39,8 +39,7 @@ bool IsKept(const std::string& name) {
   const std::string upper = absl::AsciiStrToUpper(name);
   const auto begins = [&](const char* word) { return absl::StartsWith(name, word); };
   const auto has = [&](const char* word) { return absl::StrContains(upper, word); };
-  return std::any_of(std::begin(kKept), std::end(kKept), begins) &&
-         std::none_of(std::begin(kSecretWords), std::end(kSecretWords), has);
+  return std::ranges::any_of(kKept, begins) && std::ranges::none_of(kSecretWords, has);
 }
 
 // The parts of a provenance that may change a result. Throws OrderedJson::exception if it is none.

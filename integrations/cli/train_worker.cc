@@ -529,8 +529,7 @@ class Worker {
     const Iteration last(plan().iterations - 1);
     RZ_ASSIGN_OR_RETURN(const Program program,
                         MakeProgram(plan(), self(), {last, Iteration(plan().iterations)}));
-    const auto messages = std::count_if(program.ops.begin(), program.ops.end(),
-                                        [](const Op& op) { return op.kind == OpKind::kSend; });
+    const auto messages = std::ranges::count(program.ops, OpKind::kSend, &Op::kind);
     // Where torch has threads of its own, what those take cannot be told from messages.
     if (messages > 0 && costs.threads == 1) costs.message_nanoseconds = other / messages;
     return costs;

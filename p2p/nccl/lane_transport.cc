@@ -166,8 +166,7 @@ class LaneWire final : public Wire {
     std::unique_lock<std::mutex> lock(mutex_);
     WaitUntil(lock, drained_, Deadline(limit), [this] {
       if (ended_) return !wake_underway_;
-      for (int w = 0; w < static_cast<int>(peers_.size()); ++w) {
-        const Peer& peer = peers_[w];
+      for (const Peer& peer : peers_) {
         if (!peer.offered.empty() || peer.sending > 0) return false;
         if (peer.goodbye_wanted && !peer.goodbye_said) return false;
       }

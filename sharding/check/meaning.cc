@@ -324,9 +324,8 @@ class SymbolicRun {
       cell.last_read = op_->iteration;
       RZ_RETURN_IF_ERROR(CheckUse(cell, copy, wanted));
     }
-    const auto more =
-        std::find_if(op_->uses.begin() + at, op_->uses.end(),
-                     [](const NumberedUse& use) { return use.role == Role::kParameters; });
+    const auto more = std::ranges::find(op_->uses.begin() + at, op_->uses.end(), Role::kParameters,
+                                        &NumberedUse::role);
     return more == op_->uses.end() ? absl::OkStatus() : Wrong("reads parameters of another stage");
   }
   // What came for a use bears its name: its first, where there are several.

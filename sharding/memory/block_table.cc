@@ -242,8 +242,7 @@ class MessageFamilies {
         if (own.bytes > 0) blocks.push_back(own);
       }
     }
-    std::stable_partition(blocks.begin(), blocks.end(),
-                          [](const OwnBlock& own) { return IsLent(own.access); });
+    std::ranges::stable_partition(blocks, IsLent, &OwnBlock::access);
     return blocks;
   }
 

@@ -132,8 +132,8 @@ std::vector<WorkerId> SnapshotReceivers(const Plan& plan, Version v) {
       receivers.push_back(collection.worker);
     }
   }
-  receivers.erase(std::remove(receivers.begin(), receivers.end(), last), receivers.end());
-  std::sort(receivers.begin(), receivers.end());
+  std::erase(receivers, last);
+  std::ranges::sort(receivers);
   return receivers;
 }
 

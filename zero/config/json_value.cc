@@ -1,6 +1,7 @@
 // Reads HJSON as hjson 3.1 for Python does, which DeepSpeed uses, and writes JSON on one line.
 #include "zero/config/json_value.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <locale>
@@ -333,11 +334,8 @@ absl::StatusOr<JsonValue> ReadJson(absl::string_view text, const std::string& so
 }
 
 const JsonValue* JsonValue::Find(absl::string_view member) const {
-  if (kind != Kind::kObject) return nullptr;
-  for (const JsonValue& child : children) {
-    if (child.key == member) return &child;
-  }
-  return nullptr;
+  const auto child = std::ranges::find(children, member, &JsonValue::key);
+  return is_object() && child != children.end() ? &*child : nullptr;
 }
 
 JsonValue* JsonValue::Find(absl::string_view member) {

@@ -302,11 +302,7 @@ absl::Status Gate::WaitUntilReady(Lock& lock, int64_t op) {
 
 absl::Status Gate::WaitForSumMemory(Lock& lock, int64_t op) {
   std::optional<int64_t>& missing = executor_.guarded().computing.missing;
-  absl::Status waited = WaitWhile(lock, op, [&] {
-    const int64_t cause = sums_.Missing(op);
-    missing = cause;
-    return cause;
-  });
+  absl::Status waited = WaitWhile(lock, op, [&] { return missing.emplace(sums_.Missing(op)); });
   missing.reset();
   return waited;
 }

@@ -68,8 +68,7 @@ void Norms::StartSquares(int64_t number) {
 }
 
 std::span<double> Norms::Place(const Instruction& op, Role role) {
-  const auto use = std::find_if(op.uses.begin(), op.uses.end(),
-                                [role](const Use& each) { return each.role == role; });
+  const auto use = std::ranges::find(op.uses, role, &Use::role);
   RZ_CHECK(use != op.uses.end(), ToString(op));
   const std::span<std::byte> bytes = blocks_.Bytes(use->block);
   return {reinterpret_cast<double*>(bytes.data()), bytes.size() / sizeof(double)};

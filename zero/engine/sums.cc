@@ -51,8 +51,7 @@ int64_t Sums::AddOf(int64_t op) const {
 }
 
 const MemoryBlock& Sums::SumOf(const Instruction& op) {
-  const auto sum = std::find_if(op.uses.begin(), op.uses.end(),
-                                [](const Use& use) { return use.role == Role::kSum; });
+  const auto sum = std::ranges::find(op.uses, Role::kSum, &Use::role);
   RZ_CHECK(sum != op.uses.end(), ToString(op));
   return sum->block;
 }
@@ -89,8 +88,7 @@ void Sums::Free(const Instruction& last) {
 bool Sums::Begins(int64_t op) const {
   const int64_t add = AddOf(op);
   if (add == kNoOp) return false;
-  const Uses& uses = executor_.OpOf(add).uses;
-  return std::any_of(uses.begin(), uses.end(), [](const Use& use) {
+  return std::ranges::any_of(executor_.OpOf(add).uses, [](const Use& use) {
     return use.role == Role::kSum && use.how == How::kWrite;
   });
 }

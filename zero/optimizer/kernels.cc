@@ -97,8 +97,7 @@ constexpr int64_t kWireRun = 512;
 template <Store kStore, ValueType kWire>
 void StoreWire(const float* values, int64_t count, uint16_t* to) {
   const D d;
-  const hn::Rebind<uint16_t, D> half;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t lanes = Lanes();
   int64_t i = 0;
 #if RZ_VECTORS  // plain lanes have no Combine
   if (kStore == Store::kStream) {
@@ -110,7 +109,7 @@ void StoreWire(const float* values, int64_t count, uint16_t* to) {
     }
   }
 #endif
-  for (; i < count; i += lanes) hn::StoreU(Narrow<kWire>(hn::Load(d, values + i)), half, to + i);
+  for (; i < count; i += lanes) hn::StoreU(Narrow<kWire>(hn::Load(d, values + i)), Half(), to + i);
 }
 
 // Whether `address` is aligned to a whole vector.
