@@ -70,17 +70,12 @@ void AddAfter(RingOp& op, int before) {
 void WaitForDeliveries(LinkedRing& ring) {
   for (int i = 0; i < ring.count(); ++i) {
     RingOp& op = ring.ops[i];
-    bool any = false;
     for (int& before : op.after) {
       const RingOp& other = ring.ops[before];
-      if (other.kind != OpKind::kSend || IsWord(other)) continue;
-      before = ring.partner[before];
-      any = true;
+      if (other.kind == OpKind::kSend && !IsWord(other)) before = ring.partner[before];
     }
-    if (any) {
-      std::sort(op.after.begin(), op.after.end());
-      op.after.erase(std::unique(op.after.begin(), op.after.end()), op.after.end());
-    }
+    std::sort(op.after.begin(), op.after.end());
+    op.after.erase(std::unique(op.after.begin(), op.after.end()), op.after.end());
     // Receives of a channel are in order anyhow.
     if (op.kind == OpKind::kSend && op.behind >= 0) AddAfter(op, op.behind);
   }
