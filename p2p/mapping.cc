@@ -90,10 +90,6 @@ absl::StatusOr<Mapping> Mapping::OfFile(const UniqueFd& file, size_t bytes, Acce
   return Map(bytes, protection, MAP_SHARED, file.get());
 }
 
-Mapping Mapping::Foreign(std::byte* data, size_t bytes, Release release) {
-  return Mapping(data, bytes, release);
-}
-
 void Mapping::BackByHugePages(size_t begin, size_t end) const {
   if (data_.get_deleter().release != Unmap) return;
   begin = begin / kHugePage * kHugePage;

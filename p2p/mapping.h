@@ -41,7 +41,9 @@ class Mapping {
   // Memory that something else has made (a device), which `release` gives back at the end. It may
   // not be touched by the processor: whoever makes it says so.
   using Release = void (*)(std::byte* data, size_t bytes);
-  static Mapping Foreign(std::byte* data, size_t bytes, Release release);
+  static Mapping Foreign(std::byte* data, size_t bytes, Release release) {
+    return Mapping(data, bytes, release);
+  }
 
   Mapping() = default;
 

@@ -693,9 +693,7 @@ absl::StatusOr<RunLength> MeasureRun(const Config& config, int64_t train_samples
   const int64_t batch = config.batch.train_batch;
   length.iterations_per_epoch = train_samples / batch;
   if (length.iterations_per_epoch == 0) {
-    return config.Error("train_batch_size", batch,
-                        " samples per update, but the data "
-                        "has only ",
+    return config.Error("train_batch_size", batch, " samples per update, but the data has only ",
                         train_samples);
   }
   const int64_t rest = train_samples % batch;
