@@ -82,8 +82,4 @@ absl::StatusOr<int> ChooseWindow(const Plan& plan) {
   return plan.window;
 }
 
-absl::StatusOr<int> SmallestWindow(const Plan& plan) {
-  return SmallestFrom(ShortenedPlan(plan), 1);
-}
-
 }  // namespace ringzero

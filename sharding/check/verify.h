@@ -83,9 +83,6 @@ absl::StatusOr<PlanProof> ProvePlan(const Plan& plan);
 // no window is large enough.
 absl::StatusOr<int> ChooseWindow(const Plan& plan);
 
-// The smallest window with which VerifyPlan passes; plan.window is not read.
-absl::StatusOr<int> SmallestWindow(const Plan& plan);
-
 }  // namespace ringzero
 
 #endif  // RINGZERO_SHARDING_CHECK_VERIFY_H_

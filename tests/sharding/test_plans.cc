@@ -21,9 +21,11 @@
 #include "absl/strings/string_view.h"
 #include "base/status.h"
 #include "sharding/check/verify.h"
+#include "sharding/check/wait_graph.h"
 #include "sharding/program/kinds.h"
 #include "sharding/program/operands.h"
 #include "sharding/rules/partition.h"
+#include "sharding/rules/schedule.h"
 
 namespace ringzero {
 
@@ -170,6 +172,17 @@ Plan MakeResolvedPlan(const PlanShape& shape) {
   EXPECT_TRUE(window.ok()) << Describe(shape) << ": " << window.status();
   plan.window = window.ok() ? *window : 1;
   return plan;
+}
+
+absl::StatusOr<int> SmallestWindow(const Plan& plan) {
+  Plan shortened = ShortenedPlan(plan);
+  RZ_ASSIGN_OR_RETURN(const int most, LargestUsefulWindow(shortened));
+  for (shortened.window = 1;; ++shortened.window) {
+    RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(shortened));
+    const absl::Status progress = WaitGraph(ring).CheckProgress();
+    if (progress.ok()) return shortened.window;
+    if (shortened.window >= most) return progress;
+  }
 }
 
 PlanShape RandomShapes::Next() {

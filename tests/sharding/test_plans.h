@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "sharding/plan.h"
 #include "sharding/program/linked_ring.h"
 #include "sharding/program/program.h"
@@ -70,6 +71,9 @@ PlanShape Shape(const std::string& words);
 Plan MakeTestPlan(const PlanShape& shape);
 // The same with the window of ChooseWindow. Fails the test if there is none.
 Plan MakeResolvedPlan(const PlanShape& shape);
+// The smallest window with which VerifyPlan passes; plan.window is not read. ChooseWindow does not
+// try those below LeastWindow.
+absl::StatusOr<int> SmallestWindow(const Plan& plan);
 std::string Describe(const PlanShape& shape);
 // Programs of all workers, of the whole run, and the same linked. They fail the test on an error.
 std::vector<Program> ProgramsOf(const Plan& plan);

@@ -11,10 +11,10 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "sharding/check/verify.h"
 #include "sharding/program/program.h"
 #include "sharding/study/simulate.h"
 #include "tests/p2p/temporary_folder.h"
+#include "tests/sharding/test_plans.h"
 #include "tests/support/status_matchers.h"
 #include "tests/zero/toy_ring.h"
 #include "zero/flight/flight_recorder.h"

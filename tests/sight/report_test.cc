@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "integrations/sight/chrome_trace.h"
-#include "sharding/check/verify.h"
+#include "tests/sharding/test_plans.h"
 #include "tests/support/status_matchers.h"
 #include "tests/zero/toy_ring.h"
 

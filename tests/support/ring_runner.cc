@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "integrations/torch/describe_model.h"
-#include "sharding/check/verify.h"
 #include "sharding/rules/schedule.h"
+#include "tests/sharding/test_plans.h"
 #include "zero/transport_needs.h"
 
 namespace ringzero {

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "sharding/check/verify.h"
 #include "sharding/memory/block_table.h"
+#include "tests/sharding/test_plans.h"
 #include "tests/support/status_matchers.h"
 #include "tests/zero/toy_ring.h"
 #include "zero/optimizer/optimizer.h"

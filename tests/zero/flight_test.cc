@@ -12,9 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "p2p/failure.h"
-#include "sharding/check/verify.h"
 #include "tests/p2p/temporary_folder.h"
 #include "tests/sharding/event_rules.h"
+#include "tests/sharding/test_plans.h"
 #include "tests/support/status_matchers.h"
 #include "tests/zero/toy_ring.h"
 #include "zero/flight/flight_record.h"

@@ -20,6 +20,7 @@
 #include "sharding/program/requests.h"
 #include "sharding/rules/schedule.h"
 #include "tests/offload/io_decorators.h"
+#include "tests/sharding/test_plans.h"
 #include "tests/zero/update_reference.h"
 #include "zero/flight/flight_recorder.h"
 #include "zero/gradient_sum.h"
