@@ -580,7 +580,7 @@ class Runner {
     }
   }
 
-  // As StateStore does.
+  // The stores last, as StateStore does.
   void MoveChunk(int worker, int64_t now) {
     Staging& staging = stagings_[worker];
     std::deque<Move>& moves = staging.asked.empty() ? staging.stores : staging.asked;

@@ -46,7 +46,7 @@ struct LinkTicks {
   int64_t Of(int64_t bytes) const { return std::llround(per_byte * static_cast<double>(bytes)); }
 };
 
-// What the disk of each host takes of streamed states (StagePlan::streamed_bytes), both ways.
+// What the disk of each host takes of states that stream, and of versions in files; both ways.
 struct DiskTicks {
   double per_byte = 0;   // of one worker's I/O, alone
   double at_once = 1;    // so many workers are each as fast as one alone; more share this rate

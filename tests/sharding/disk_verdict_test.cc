@@ -112,6 +112,26 @@ TEST(DiskVerdict, AFastDiskIsHiddenAndIsSaidToBe) {
   EXPECT_THAT(text, HasSubstr("TB a day: the disk's 600 TB last "));
 }
 
+// An update waits for reads. Writes of three stages are asked for before the last stage is read.
+TEST(DiskVerdict, ReadsDoNotWaitForAllWrites) {
+  Plan plan = Streaming(Rule::kDp, 1, /*laps=*/1, /*stages_each=*/4);
+  plan.staging_bytes = 3 * 64 * kMiB;
+  plan.iterations = 3;
+  RZ_ASSIGN(const LinkedRing ring, LinkedRing::Write(plan, /*in_pieces=*/true));
+  RZ_ASSIGN(const Timeline times, RunTimeline(plan, ring, With(50e6, 1)));
+  const auto end_of = [&](OpKind kind, int stage) {
+    for (int i = 0; i < ring.count(); ++i) {
+      const Op& op = ring.op(i);
+      if (op.kind == kind && op.stage == StageId(stage) && op.iteration == Iteration(1)) {
+        return times.end[i];
+      }
+    }
+    return int64_t{-1};
+  };
+  EXPECT_GT(end_of(OpKind::kFetch, 0), 0);
+  EXPECT_LT(end_of(OpKind::kFetch, 0), end_of(OpKind::kStore, 2));
+}
+
 // What the processor does for reads and writes makes a step longer on cores that are never idle, and
 // nothing waits.
 TEST(DiskVerdict, ProcessorTimeOfADiskIsNoWaitForIt) {
