@@ -69,15 +69,21 @@ def _row(form: tuple[str, float], rounds: list[dict], needs: float) -> list[str]
               for with_disk, without in pairs]
     predicted = [with_disk["disk"]["step"] for with_disk, _ in pairs]
     words = [with_disk["disk"]["hidden"] for with_disk, _ in pairs]
-    waits = statistics.mean(exposed(one) - exposed(other) for one, other in pairs)
-    is_hidden = waits <= _HIDDEN or statistics.mean(ratios) <= 1 + _HIDDEN
-    ends = interval(ratios)
+    waits = [exposed(one) - exposed(other) for one, other in pairs]
+    least, most = interval(waits) or waits * 2
+    hidden = statistics.mean(ratios) <= 1 + _HIDDEN or most <= _HIDDEN
+    clear = hidden or least > _HIDDEN
     return [rule, f"{factor:g} ({1e-9 * factor * needs:.2f} GB/s)",
-            f"{statistics.mean(ratios):.3f}" + ("" if ends is None else " [%.3f, %.3f]" % ends),
-            f"{100 * waits:+.1f} %",
+            f"{statistics.mean(ratios):.3f}{_range(ratios)}",
+            f"{100 * statistics.mean(waits):+.1f} %{_range([100 * each for each in waits], 1)}",
             f"{statistics.median(p / s for p, s in zip(predicted, step)):.3f}",
-            "hidden" if is_hidden else "not hidden",
-            f"{sum(word == is_hidden for word in words)} of {len(words)}"]
+            "hidden" if hidden else "not hidden" if clear else "not clear",
+            f"{sum(words)} of {len(words)}"]
+
+
+def _range(values: list[float], digits: int = 3) -> str:
+    ends = interval(values)
+    return "" if ends is None else f" [{ends[0]:.{digits}f}, {ends[1]:.{digits}f}]"
 
 
 def _bench(options: Options, command: str) -> list[str]:
@@ -100,10 +106,11 @@ def _bench(options: Options, command: str) -> list[str]:
             "step is over that of the same rule and round in memory, with its 95 % interval. Waits "
             "are a worker's for parameters, sums and updates, as a part of the step, above those in "
             "memory. The plan's step is from a simulation with a frozen profile and a probe of the "
-            f"disk. Hidden is a disk for which computing waits at most {_HIDDEN:.0%} of a step, or "
-            f"that makes a step at most {_HIDDEN:.0%} longer.", "",
+            f"disk. Hidden is a disk for which computing waits at most {_HIDDEN:.0%} of a step (the "
+            f"upper end of the interval), or that makes a step at most {_HIDDEN:.0%} longer; not "
+            "hidden is one whose lower end is above it.", "",
             *table(["rule", "disk", "step over in memory", "waits", "predicted / measured step",
-                    "is", "said so"], rows)]
+                    "is", "said to be hidden"], rows)]
 
 
 if __name__ == "__main__":

@@ -33,9 +33,10 @@ struct DiskVerdict {
       ways_out;  // each of which would hide it: "gradient_accumulation_steps 3"
 
   // A hundredth of a step is less than a simulation can tell. A step may be longer although nothing
-  // waits: what reads, writes and checks takes processor time.
+  // waits: what reads, writes and checks takes processor time. Where a simulation waits at all, a
+  // run waits more: its threads also wait for cores.
   bool is_longer() const { return step > 1.01 * step_in_memory; }
-  bool hidden() const { return !is_longer() || waits <= 0.01; }
+  bool hidden() const { return !is_longer() || waits <= 0.001; }
 };
 
 // `speed`: nanoseconds, with its disk and, of links, the hosts. Errors of Simulate.
