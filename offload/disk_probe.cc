@@ -68,7 +68,7 @@ class Probe {
   }
 
   int64_t taken = 0;       // blocks, by the last Run
-  uint64_t checksums = 0;  // of all blocks, as updates make them
+  uint64_t checksums = 0;  // of all blocks, added up: made because a run makes them, too
 
  private:
   std::unique_ptr<IoEngine> engine_;

@@ -13,7 +13,7 @@ namespace {
 constexpr int kExtentBits = 2, kPieceBits = 30;
 constexpr uint64_t kExtents = (1 << kExtentBits) - 1, kRuns = uint64_t{1} << 63;  // in tags
 constexpr std::chrono::seconds kLastWait(5);  // for a disk, when the run is over
-constexpr size_t kStoresAtOnce = 4;           // extents: fetches wait behind no more
+constexpr size_t kStoresAtOnce = 4;           // extents under way: fetches wait behind no more
 
 int64_t LargestPiece(const std::vector<StoreGroup>& groups) {
   int64_t most = 1;

@@ -1,4 +1,4 @@
-// What streams of states (StagePlan::streamed_bytes) need: a tier file, and where they lie in it.
+// For states that stream (StagePlan::streamed_bytes): a tier file, and where states lie in it.
 //
 //   const TierLayout layout = LayOutTier(plan, self, layouts, optimizer, tier.least_values);
 //   layout.bytes;                     // of the file of worker `self`

@@ -53,7 +53,7 @@ class _Bench:
         section = _SECTIONS[self._options.what]
         tier = {f"{section}.device": "nvme", f"{section}.nvme_path": self._options.folder}
         if self._options.what == "parameters":
-            tier[f"{section}.max_in_cpu"] = 0
+            tier |= {f"{section}.max_in_cpu": 0, "cyclic.offload.slots": self._options.slots}
         return train(self._options, {**self._settings, **of_rule(rule), **tier, **settings})
 
 
@@ -70,14 +70,13 @@ def _row(form: tuple[str, float], rounds: list[dict], needs: float) -> list[str]
     predicted = [with_disk["disk"]["step"] for with_disk, _ in pairs]
     words = [with_disk["disk"]["hidden"] for with_disk, _ in pairs]
     waits = [exposed(one) - exposed(other) for one, other in pairs]
-    least, most = interval(waits) or waits * 2
+    least, most = interval(waits) or (statistics.mean(waits),) * 2
     hidden = statistics.mean(ratios) <= 1 + _HIDDEN or most <= _HIDDEN
-    clear = hidden or least > _HIDDEN
     return [rule, f"{factor:g} ({1e-9 * factor * needs:.2f} GB/s)",
             f"{statistics.mean(ratios):.3f}{_range(ratios)}",
             f"{100 * statistics.mean(waits):+.1f} %{_range([100 * each for each in waits], 1)}",
             f"{statistics.median(p / s for p, s in zip(predicted, step)):.3f}",
-            "hidden" if hidden else "not hidden" if clear else "not clear",
+            "hidden" if hidden else "not hidden" if least > _HIDDEN else "not clear",
             f"{sum(words)} of {len(words)}"]
 
 
@@ -118,6 +117,8 @@ if __name__ == "__main__":
     PARSER.add_argument("--folder", default="build/bench-offload/tier", metavar="DIR",
                         help="on the disk [build/bench-offload/tier]")
     PARSER.add_argument("--what", choices=tuple(_SECTIONS), default="states", help="[states]")
+    PARSER.add_argument("--slots", type=positive, default=3, metavar="N",
+                        help="cyclic.offload.slots, for parameters [3]")
     PARSER.add_argument("--rules", nargs="+", choices=_RULES, default=list(_RULES), metavar="RULE")
     PARSER.add_argument("--factors", nargs="+", type=float, default=[0.25, 0.5, 1, 1.25, 2, 4],
                         metavar="F", help="how fast, over what is needed [0.25 0.5 1 1.25 2 4]")

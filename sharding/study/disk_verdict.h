@@ -26,7 +26,7 @@ struct DiskVerdict {
   double has = 0;
   double step_in_memory = 0;  // seconds
   double step = 0;
-  double waits = 0;           // parts of a step, of which computing waits more than in memory
+  double waits = 0;           // of computing, above those in memory: a part of the step
   int64_t written_bytes = 0;  // in an iteration, by the host that moves most bytes
   int64_t state_bytes = 0;    // of these: of optimizer states
   std::vector<std::string>

@@ -397,9 +397,10 @@ class Runner {
   // One worker's staging, and what moves: one chunk at a time.
   struct Staging {
     Shared* disk = nullptr;
-    int64_t free = 0;                // chunks
-    std::deque<int> to_fetch;        // streams, all that is left of each
-    std::deque<Move> asked, stores;  // the latter wait for the former
+    int64_t free = 0;          // chunks
+    std::deque<int> to_fetch;  // streams, all that is left of each
+    std::deque<Move> asked;    // fetches and versions, in their order
+    std::deque<Move> stores;   // pieces that are written when none of `asked` is left
     std::optional<Move> moving;
   };
   struct ChannelState {
@@ -580,7 +581,7 @@ class Runner {
     }
   }
 
-  // The stores last, as StateStore does.
+  // StateStore, too, writes pieces behind what else is asked for.
   void MoveChunk(int worker, int64_t now) {
     Staging& staging = stagings_[worker];
     std::deque<Move>& moves = staging.asked.empty() ? staging.stores : staging.asked;

@@ -112,6 +112,15 @@ TEST(DiskVerdict, AFastDiskIsHiddenAndIsSaidToBe) {
   EXPECT_THAT(text, HasSubstr("TB a day: the disk's 600 TB last "));
 }
 
+TEST(DiskVerdict, HiddenIsAStepThatIsNotLongerOrDoesNotWait) {
+  const auto hidden = [](double step, double waits) {
+    return DiskVerdict{.step_in_memory = 1, .step = step, .waits = waits}.hidden();
+  };
+  EXPECT_TRUE(hidden(1.005, 0.5)) << "others compute meanwhile";
+  EXPECT_TRUE(hidden(1.05, 0.0005));
+  EXPECT_FALSE(hidden(1.05, 0.002));
+}
+
 // An update waits for reads. Writes of three stages are asked for before the last stage is read.
 TEST(DiskVerdict, ReadsDoNotWaitForAllWrites) {
   Plan plan = Streaming(Rule::kDp, 1, /*laps=*/1, /*stages_each=*/4);
