@@ -291,6 +291,8 @@ class Shared {
     constexpr double kRounding = 1e-6;  // of progress_: not to be taken for another tick
     return tick_ + std::max<int64_t>(0, static_cast<int64_t>(std::ceil(left - kRounding)));
   }
+  // One more would be as fast as if it were alone.
+  bool is_idle() const { return static_cast<double>(ends_.size()) < at_once_; }
   // That one.
   int Leave() {
     Advance(NextEnd());
@@ -408,7 +410,7 @@ class Runner {
     int64_t last_arrival = 0;
     int64_t* link = nullptr;  // until when the link is busy; null: within a host
   };
-  using Event = std::pair<int64_t, int>;  // tick, operation
+  using Event = std::pair<int64_t, int>;  // tick, operation; or -1 - a number of late_
 
   StageTicks TicksOf(StageId j) const {
     if (!options_.stage_ticks.empty()) return options_.stage_ticks[j.value];
@@ -476,7 +478,7 @@ class Runner {
     if (event == first) {
       const int i = events_.top().second;
       events_.pop();
-      Arrive(i, first);
+      i < 0 ? SeeChunk(late_[-1 - i], first) : Arrive(i, first);
     } else if (computed == first) {
       Arrive(cores_.Leave(), first);
     } else {
@@ -591,9 +593,20 @@ class Runner {
     staging.disk->Join(now, staging.moving->ticks, worker);
   }
 
+  // Its thread sees it at once, or when it gets one of the cores that all compute.
   void EndChunk(int worker, int64_t now) {
+    const Move moved = *std::exchange(stagings_[worker].moving, std::nullopt);
+    if (options_.disk.wake == 0 || options_.cores == 0 || cores_.is_idle()) {
+      return SeeChunk(moved, now);
+    }
+    late_.push_back(moved);
+    events_.push({now + options_.disk.wake, -static_cast<int>(late_.size())});
+    MoveChunk(worker, now);
+  }
+
+  void SeeChunk(Move moved, int64_t now) {
+    const int worker = ring_.worker_of(moved.op >= 0 ? moved.op : streams_[moved.stream].update);
     Staging& staging = stagings_[worker];
-    const Move moved = *std::exchange(staging.moving, std::nullopt);
     if (moved.op >= 0) {
       Compute(moved.op, states_[moved.op].ticks, now);
       return MoveChunk(worker, now);
@@ -665,6 +678,7 @@ class Runner {
   std::map<int, Shared> disks_;   // by host: workers
   std::vector<Stream> streams_;
   std::vector<Staging> stagings_;  // by worker
+  std::vector<Move> late_;         // moved, but not seen at once
   int ended_ = 0;
   Timeline times_;
 };

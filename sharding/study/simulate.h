@@ -51,6 +51,7 @@ struct DiskTicks {
   double per_byte = 0;   // of one worker's I/O, alone
   double at_once = 1;    // so many workers are each as fast as one alone; more share this rate
   double computing = 0;  // of a core, per byte: what the system does for it, and its checksum
+  int64_t wake = 0;      // while all cores compute: until a thread sees what the disk has done
 };
 
 struct SimulationOptions {

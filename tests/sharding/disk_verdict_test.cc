@@ -167,6 +167,25 @@ TEST(DiskVerdict, ProcessorTimeOfADiskIsNoWaitForIt) {
   }
 }
 
+// A version that is written and read while the cores compute is there later.
+TEST(DiskVerdict, WhereAllCoresComputeAThreadSeesTheDiskLater) {
+  Plan plan = Streaming(Rule::kDp, 1, /*laps=*/1, /*stages_each=*/4);
+  plan.resident_slots = 3;
+  for (StagePlan& stage : plan.stages) {
+    stage.parameter_bytes = std::exchange(stage.streamed_bytes, 0);
+    stage.streams_parameters = true;
+  }
+  const auto step_with = [&](int cores, int64_t wake) {
+    SimulationOptions speed = With(1e12, 1);
+    speed.cores = cores;
+    speed.disk.wake = wake;
+    return JudgeDisk(plan, speed).value().step;
+  };
+  const double at_once = step_with(1, 0);
+  EXPECT_GE(step_with(1, 100 * kMillisecond), at_once + 0.05) << "seconds";
+  EXPECT_NEAR(step_with(8, 100 * kMillisecond), step_with(8, 0), 1e-9);
+}
+
 // Each way out, followed, hides the disk.
 TEST(DiskVerdict, WaysOutAreWaysOut) {
   const Plan plan = Streaming(Rule::kCdpV1, 2);
