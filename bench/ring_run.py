@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from importlib import metadata
 from typing import NoReturn, TypeVar
@@ -120,16 +121,34 @@ def rotated(runs: Sequence[_Run], number: int) -> list[_Run]:
     return [*runs[at:], *runs[:at]]
 
 
+def seconds_of_others() -> float:
+    """Processor time of the machine that this process and its children did not take; of children,
+    what those had that are over."""
+    with open("/proc/stat", encoding="ascii") as file:
+        user, nice, system, _, _, irq, softirq, *_ = map(int, file.readline().split()[1:])
+    busy = (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+    return busy - sum(os.times()[:4])
+
+
+_QUIET = 0.2  # cores: so much others may compute beside a benchmark
+
+
 def take_turns(runs: Sequence[_Run], rounds: int,
                do: Callable[[_Run], _Result]) -> list[dict[_Run, _Result]]:
-    """The results of each round, in which all runs are done."""
+    """The results of each round, in which all runs are done. Says so where other processes compute
+    beside a run."""
     found: list[dict[_Run, _Result]] = []
     for number in range(rounds):
         found.append({})
         for each in rotated(runs, number):
             name = ", ".join(map(str, each)) if isinstance(each, tuple) else each
             say(f"round {number + 1} of {rounds}: {name}")
+            since, others = time.monotonic(), seconds_of_others()
             found[-1][each] = do(each)
+            took = time.monotonic() - since
+            cores = (seconds_of_others() - others) / took
+            if took >= 1 and cores > _QUIET:  # the kernel counts hundredths of a second
+                say(f"  not alone: other processes took {cores:.1f} cores meanwhile")
     return found
 
 

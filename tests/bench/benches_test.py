@@ -406,6 +406,13 @@ class TakeTurnsTest(unittest.TestCase):
         self.assertIn("round 1 of 4: c\nround 2 of 4: b\n", said.getvalue())
         self.assertEqual(found[:2], [{"a": 1, "b": 2, "c": 3}, {"b": 4, "c": 5, "a": 6}])
 
+    def test_a_run_that_was_not_alone_is_told(self) -> None:
+        with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other, \
+                contextlib.redirect_stderr(io.StringIO()) as said:
+            take_turns(["a"], 1, lambda run: time.sleep(1.5))
+            other.kill()
+        self.assertRegex(said.getvalue(), r"other processes took \d+\.\d cores meanwhile")
+
 
 class RulesStudyTest(unittest.TestCase):
     def test_the_configurations_of_all_cases_are_read_without_their_comments(self) -> None:
