@@ -51,7 +51,6 @@ class Throttled : public IoEngine {
     return std::vector<IoResult>();
   }
   size_t under_way() const override { return engine_->under_way() + early_.size(); }
-  void BeginNoMore() override { engine_->BeginNoMore(); }
 
  private:
   absl::Status Fetch(Deadline deadline) {
@@ -98,7 +97,6 @@ void Abandon(std::unique_ptr<IoEngine> engine, std::vector<SharedBuffer> memory)
   static std::mutex mutex;
   static auto* const kept = new std::vector<std::pair<std::vector<SharedBuffer>, IoEngine*>>();
   const std::lock_guard lock(mutex);
-  engine->BeginNoMore();
   kept->emplace_back(std::move(memory), engine.release());
 }
 

@@ -64,8 +64,6 @@ class IoEngine {
   virtual absl::StatusOr<std::vector<IoResult>> Wait(Deadline deadline) = 0;
   // Requests without a result that Wait has given.
   virtual size_t under_way() const = 0;
-  // What has not begun never does, and has no result.
-  virtual void BeginNoMore() {}
 
   absl::Status Submit(std::initializer_list<IoRequest> requests) {
     return Submit(std::span(requests.begin(), requests.size()));
@@ -93,8 +91,7 @@ absl::StatusOr<ChosenIoEngine> MakeIoEngine(const IoEngineOptions& options);
 std::unique_ptr<IoEngine> MakeThrottled(std::unique_ptr<IoEngine> engine, double bytes_per_second);
 
 // Of a disk that does not answer: keeps the engine and the memory of its requests for good. The
-// system may use that memory at any time, and the engine's end would wait for it. Nothing more
-// begins, so the caller may close the files. Thread-safe.
+// system may use that memory at any time, and the engine's end would wait for it. Thread-safe.
 void Abandon(std::unique_ptr<IoEngine> engine, std::vector<SharedBuffer> memory);
 
 struct DiskProbe {

@@ -68,17 +68,13 @@ class ThreadEngine : public IoEngine {
     const MutexLock lock(mutex_);
     return pieces_.under_way();
   }
-  void BeginNoMore() override {
-    const MutexLock lock(mutex_);
-    no_more_ = true;
-  }
 
  private:
   // Ends when there is nothing left to do.
   void Work() {
     const MutexLock lock(mutex_);
     while (true) {
-      IoPiece* const piece = no_more_ ? nullptr : pieces_.Begin();
+      IoPiece* const piece = pieces_.Begin();
       if (piece == nullptr) {
         if (ending_) return;
         more_.wait(mutex_);
@@ -96,7 +92,7 @@ class ThreadEngine : public IoEngine {
   mutable Mutex mutex_;
   std::condition_variable_any more_, done_;
   IoPieces pieces_ ABSL_GUARDED_BY(mutex_);
-  bool ending_ ABSL_GUARDED_BY(mutex_) = false, no_more_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
 

@@ -67,7 +67,6 @@ class Decorator : public IoEngine {
     return results;
   }
   size_t under_way() const override { return engine_->under_way(); }
-  void BeginNoMore() override { engine_->BeginNoMore(); }
 
  protected:
   virtual void Begin(const IoRequest&) {}

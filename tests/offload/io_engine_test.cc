@@ -8,21 +8,17 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <map>
-#include <memory>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -216,31 +212,6 @@ TEST(UringEngine, AStuckReadIsNamedAndStaysUnderWay) {
   ASSERT_TRUE(results.ok() && results->size() == 1) << results.status();
   EXPECT_TRUE(results->front().status.ok());
   for (const int end : ends) close(end);
-}
-
-// Its files may be closed then: a write that began later could go to another file of that number.
-TEST(ThreadEngine, NothingBeginsInAnAbandonedOne) {
-  constexpr size_t kBlock = 4096, kBytes = 64 << 20;
-  const SharedBuffer memory = MakeHeapBuffer(kBytes).Seal();
-  size_t written = kBytes;
-  for (int attempt = 0; written == kBytes; ++attempt) {
-    ASSERT_LT(attempt, 100) << "every write was done before its engine was abandoned";
-    const std::unique_ptr<FILE, int (*)(FILE*)> file(std::tmpfile(), fclose);
-    ASSERT_NE(file, nullptr);
-    struct stat now = {};
-    auto engine = MakeThreadEngine({.block_bytes = kBlock, .threads = 1});
-    const std::span all(const_cast<std::byte*>(memory.data()), kBytes);
-    ASSERT_TRUE(
-        engine->Submit({{.kind = Kind::kWrite, .file = fileno(file.get()), .memory = all}}).ok());
-    Abandon(std::move(engine), {memory});
-    fstat(fileno(file.get()), &now);
-    written = now.st_size;
-    if (written == kBytes) continue;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    fstat(fileno(file.get()), &now);
-    EXPECT_LE(static_cast<size_t>(now.st_size), written + kBlock)
-        << "more than the call that was under way";
-  }
 }
 
 TEST(ThrottledEngine, ResultsComeWhenSuchADiskWouldHaveThem) {
