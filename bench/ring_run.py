@@ -121,7 +121,7 @@ def rotated(runs: Sequence[_Run], number: int) -> list[_Run]:
     return [*runs[at:], *runs[:at]]
 
 
-def seconds_of_others() -> float:
+def _seconds_of_others() -> float:
     """Processor time of the machine that this process and its children did not take; of children,
     what those had that are over."""
     with open("/proc/stat", encoding="ascii") as file:
@@ -143,12 +143,11 @@ def take_turns(runs: Sequence[_Run], rounds: int,
         for each in rotated(runs, number):
             name = ", ".join(map(str, each)) if isinstance(each, tuple) else each
             say(f"round {number + 1} of {rounds}: {name}")
-            since, others = time.monotonic(), seconds_of_others()
+            since, before = time.monotonic(), _seconds_of_others()
             found[-1][each] = do(each)
-            took = time.monotonic() - since
-            cores = (seconds_of_others() - others) / took
-            if took >= 1 and cores > _QUIET:  # the kernel counts hundredths of a second
-                say(f"  not alone: other processes took {cores:.1f} cores meanwhile")
+            took, others = time.monotonic() - since, _seconds_of_others() - before
+            if took >= 1 and others > _QUIET * took:  # the kernel counts hundredths of a second
+                say(f"  not alone: other processes took {others / took:.1f} cores meanwhile")
     return found
 
 

@@ -292,7 +292,7 @@ class Shared {
     return tick_ + std::max<int64_t>(0, static_cast<int64_t>(std::ceil(left - kRounding)));
   }
   // One more would be as fast as if it were alone.
-  bool is_idle() const { return static_cast<double>(ends_.size()) < at_once_; }
+  bool has_room() const { return static_cast<double>(ends_.size()) < at_once_; }
   // That one.
   int Leave() {
     Advance(NextEnd());
@@ -596,7 +596,7 @@ class Runner {
   // Its thread sees it at once, or when it gets one of the cores that all compute.
   void EndChunk(int worker, int64_t now) {
     const Move moved = *std::exchange(stagings_[worker].moving, std::nullopt);
-    if (options_.disk.wake == 0 || options_.cores == 0 || cores_.is_idle()) {
+    if (options_.disk.wake == 0 || options_.cores == 0 || cores_.has_room()) {
       return SeeChunk(moved, now);
     }
     late_.push_back(moved);

@@ -409,8 +409,10 @@ class TakeTurnsTest(unittest.TestCase):
     def test_a_run_that_was_not_alone_is_told(self) -> None:
         with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other, \
                 contextlib.redirect_stderr(io.StringIO()) as said:
-            take_turns(["a"], 1, lambda run: time.sleep(1.5))
-            other.kill()
+            try:
+                take_turns(["a"], 1, lambda run: time.sleep(1.5))
+            finally:
+                other.kill()
         self.assertRegex(said.getvalue(), r"other processes took \d+\.\d cores meanwhile")
 
 

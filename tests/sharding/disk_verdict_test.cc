@@ -34,6 +34,16 @@ Plan Streaming(Rule rule, int workers, int laps = 1, int stages_each = 2) {
   return plan;
 }
 
+// What streams are its parameters, not its states.
+Plan WithParametersInFiles(Plan plan, int slots) {
+  plan.resident_slots = slots;
+  for (StagePlan& stage : plan.stages) {
+    stage.parameter_bytes = std::exchange(stage.streamed_bytes, 0);
+    stage.streams_parameters = true;
+  }
+  return plan;
+}
+
 // Of one disk for all workers, with so many bytes per second.
 SimulationOptions With(double bytes_per_second, int workers) {
   SimulationOptions speed{.update_ticks = kMillisecond};
@@ -65,13 +75,8 @@ TEST(DiskVerdict, ASlowDiskDecidesHowLongAStepTakes) {
 TEST(DiskVerdict, ParametersInFilesAreReadByEachWorker) {
   for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
     for (const int workers : {1, 2}) {
-      Plan plan = Streaming(rule, workers, /*laps=*/1, /*stages_each=*/4);
-      plan.resident_slots = 2;
-      for (StagePlan& stage : plan.stages) {
-        stage.streamed_bytes = 0;
-        stage.parameter_bytes = 64 * kMiB;
-        stage.streams_parameters = true;
-      }
+      const Plan plan = WithParametersInFiles(
+          Streaming(rule, workers, /*laps=*/1, /*stages_each=*/4), /*slots=*/2);
       RZ_ASSIGN(const auto verdict, JudgeDisk(plan, With(50e6, workers)));
       const int stages = plan.stage_count();
       const double bytes = 64.0 * kMiB * (workers * (2 * stages - 2) + 2 * stages);
@@ -147,13 +152,7 @@ TEST(DiskVerdict, ProcessorTimeOfADiskIsNoWaitForIt) {
   const double kPerByte = 0.02;  // ns
   for (const int workers : {1, 2}) {
     const Plan states = Streaming(Rule::kCdpV1, workers, /*laps=*/1, /*stages_each=*/4);
-    Plan parameters = states;
-    parameters.resident_slots = 3;
-    for (StagePlan& stage : parameters.stages) {
-      stage.parameter_bytes = std::exchange(stage.streamed_bytes, 0);
-      stage.streams_parameters = true;
-    }
-    for (const Plan& plan : {states, parameters}) {
+    for (const Plan& plan : {states, WithParametersInFiles(states, /*slots=*/3)}) {
       SimulationOptions speed = With(1e12, workers);
       speed.cores = 1;
       speed.disk.computing = kPerByte;
@@ -169,12 +168,8 @@ TEST(DiskVerdict, ProcessorTimeOfADiskIsNoWaitForIt) {
 
 // A version that is written and read while the cores compute is there later.
 TEST(DiskVerdict, WhereAllCoresComputeAThreadSeesTheDiskLater) {
-  Plan plan = Streaming(Rule::kDp, 1, /*laps=*/1, /*stages_each=*/4);
-  plan.resident_slots = 3;
-  for (StagePlan& stage : plan.stages) {
-    stage.parameter_bytes = std::exchange(stage.streamed_bytes, 0);
-    stage.streams_parameters = true;
-  }
+  const Plan plan =
+      WithParametersInFiles(Streaming(Rule::kDp, 1, /*laps=*/1, /*stages_each=*/4), /*slots=*/3);
   const auto step_with = [&](int cores, int64_t wake) {
     SimulationOptions speed = With(1e12, 1);
     speed.cores = cores;

@@ -28,8 +28,8 @@ absl::StatusOr<OpenedTier> OpenTier(const Config& config, const PlannedModel& pl
 
 namespace {
 
-// What a thread that the disk wakes waits for a core, where all compute: two turns of 3 ms. With it
-// computing waits as long in the simulation as in a run (docs/results/offload.md, parameters).
+// Nanoseconds in which a thread that the disk wakes waits for a core, where all compute. Chosen so
+// that computing waits as long in the simulation as in a run (docs/results/offload.md, parameters).
 constexpr int64_t kWake = 6'000'000;
 
 // For `workers` of one host. Nanoseconds.
