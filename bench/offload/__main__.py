@@ -2,7 +2,8 @@
 whether the plan says so before the run.
 
 Each disk is made as slow as a part of what is needed: the bytes of a step, both ways, in the time
-of a step whose states are in memory. A frozen profile of the layers comes first. All take turns.
+of a step whose states are in memory. All take turns. A frozen profile of the layers is measured
+anew with each run in memory, for what is predicted changes with the machine's speed, too.
 """
 import itertools
 import os
@@ -26,11 +27,8 @@ class _Bench:
         self._settings = {**_MODEL, "iterations": options.iterations,
                           "cyclic.workers": options.workers,
                           "train_micro_batch_size_per_gpu": options.micro_batch}
-        profile = os.path.join(folder, "profile.json")
+        self._profile = os.path.join(folder, "profile.json")
         say("a profile of the layers, and a step of each rule ...")
-        run([options.program, "plan", options.config, "--profile", profile, "--freeze",
-             *set_words(self._settings)])
-        self._settings["cyclic.profile"] = profile
         steps = {rule: self.one((rule, 0)) for rule in options.rules}
         self.needs = {rule: self._moved(rule) / found["step_seconds"]["median"]
                       for rule, found in steps.items()}
@@ -45,6 +43,10 @@ class _Bench:
         memory."""
         rule, factor = form
         if factor == 0:
+            if os.path.exists(self._profile):
+                os.remove(self._profile)
+            run([self._options.program, "plan", self._options.config, "--profile", self._profile,
+                 "--freeze", *set_words(self._settings)])
             return train(self._options, {**self._settings, **of_rule(rule)})
         each = factor * self.needs[rule] / self._options.workers
         return self._streams({"cyclic.offload.bandwidth": each / 1e9}, rule)
@@ -54,7 +56,8 @@ class _Bench:
         tier = {f"{section}.device": "nvme", f"{section}.nvme_path": self._options.folder}
         if self._options.what == "parameters":
             tier |= {f"{section}.max_in_cpu": 0, "cyclic.offload.slots": self._options.slots}
-        return train(self._options, {**self._settings, **of_rule(rule), **tier, **settings})
+        return train(self._options, {**self._settings, **of_rule(rule), **tier, **settings,
+                                     "cyclic.profile": self._profile})
 
 
 def _row(form: tuple[str, float], rounds: list[dict], needs: float) -> list[str]:
@@ -104,8 +107,8 @@ def _bench(options: Options, command: str) -> list[str]:
             "what is needed: the bytes of a step, both ways, in a step that has all in memory. The "
             "step is over that of the same rule and round in memory, with its 95 % interval. Waits "
             "are a worker's for parameters, sums and updates, as a part of the step, above those in "
-            "memory. The plan's step is from a simulation with a frozen profile and a probe of the "
-            f"disk. Hidden is a disk for which computing waits at most {_HIDDEN:.0%} of a step (the "
+            "memory. The plan's step is from a simulation with a frozen profile, made anew with each "
+            f"run in memory, and a probe of the disk. Hidden is a disk for which computing waits at most {_HIDDEN:.0%} of a step (the "
             f"upper end of the interval), or that makes a step at most {_HIDDEN:.0%} longer; not "
             "hidden is one whose lower end is above it.", "",
             *table(["rule", "disk", "step over in memory", "waits", "predicted / measured step",

@@ -153,24 +153,28 @@ double FlopsOf(const std::vector<LayerDescription>& layers, const Plan& plan) {
   return flops;
 }
 
-// The costs of a frozen profile instead of counted ones, also where a rule is chosen.
-absl::Status TakeFrozenCosts(const Config& config, std::optional<RuleQuestion>& question,
-                             ModelDescription& model) {
+// The profile that makes the plan; none without cyclic.profile.
+absl::StatusOr<std::optional<SavedProfile>> FrozenProfile(const Config& config) {
+  if (config.cyclic.profile.empty()) return std::nullopt;
   absl::StatusOr<SavedProfile> saved = ReadProfile(config.cyclic.profile);
   if (!saved.ok()) return config.Error("cyclic.profile", saved.status().message());
-  if (!saved->frozen) {
-    return config.Error("cyclic.profile", saved->path,
-                        ": it is not frozen: a plan made from it would not be the same for all; "
-                        "ringzero plan CONFIG --profile FILE --freeze");
-  }
-  const absl::Status fits = CheckProfile(*saved, config, model);
+  if (saved->frozen) return saved;
+  return config.Error("cyclic.profile", saved->path,
+                      ": it is not frozen: a plan made from it would not be the same for all; "
+                      "ringzero plan CONFIG --profile FILE --freeze");
+}
+
+// A frozen profile's costs instead of counted ones, also where a rule is chosen.
+absl::Status TakeFrozenCosts(const Config& config, SavedProfile saved,
+                             std::optional<RuleQuestion>& question, ModelDescription& model) {
+  const absl::Status fits = CheckProfile(saved, config, model);
   if (!fits.ok()) return config.Error("cyclic.profile", fits.message());
   for (size_t i = 0; i < model.layers.size(); ++i) {
-    const StageTicks& times = saved->profile.layers[i].nanoseconds;
+    const StageTicks& times = saved.profile.layers[i].nanoseconds;
     model.layers[i].cost = {.forward = std::max<int64_t>(times.forward, 1),
                             .backward = std::max<int64_t>(times.backward, 1)};
   }
-  if (question.has_value()) question->profile = std::move(saved->profile);
+  if (question.has_value()) question->profile = std::move(saved.profile);
   return absl::OkStatus();
 }
 
@@ -479,10 +483,11 @@ absl::StatusOr<std::string> DescribeTransport(const Config& config, int hosts,
   return chosen.why;
 }
 
-// The profile to predict with, measured now if its file is not there; none without --profile.
+// The profile to predict with: --profile's, measured now if its file is not there, or else the one
+// that makes the plan, if any.
 absl::StatusOr<std::optional<SavedProfile>> FindProfile(const std::string& path,
                                                         const RunInput& input) {
-  if (path.empty()) return std::nullopt;
+  if (path.empty()) return FrozenProfile(input.config);
   absl::StatusOr<SavedProfile> saved = ReadProfile(path);
   if (!absl::IsNotFound(saved.status())) return saved;
   SavedProfile measured{.path = path};
@@ -594,8 +599,9 @@ absl::StatusOr<PlannedRun> PlanRun(const RunInput& input, const PlanFunction& pl
     request.boundaries.resize(counted.size());
     std::iota(request.boundaries.begin(), request.boundaries.end(), 0);
   } else {
-    if (!config.cyclic.profile.empty()) {
-      RZ_RETURN_IF_ERROR(TakeFrozenCosts(config, request.question, run.model));
+    RZ_ASSIGN_OR_RETURN(std::optional<SavedProfile> frozen, FrozenProfile(config));
+    if (frozen.has_value()) {
+      RZ_RETURN_IF_ERROR(TakeFrozenCosts(config, *std::move(frozen), request.question, run.model));
     }
     const TransportChoice transport = config.cyclic.transport;
     // These share nothing; that they cannot be had matters only where something travels.
@@ -680,10 +686,7 @@ absl::StatusOr<RunFit> FitRun(RunInput& input, PlannedRun& run, Parent parent) {
 }
 
 absl::StatusOr<TierVerdict> JudgeRunDisk(const RunInput& input, const PlannedRun& run) {
-  std::optional<SavedProfile> profile;
-  if (!input.config.cyclic.profile.empty()) {
-    RZ_ASSIGN_OR_RETURN(profile, ReadProfile(input.config.cyclic.profile));
-  }
+  RZ_ASSIGN_OR_RETURN(const std::optional<SavedProfile> profile, FrozenProfile(input.config));
   RZ_ASSIGN_OR_RETURN(PlanTimes times, FindSpeed(input, run, profile));
   RZ_ASSIGN_OR_RETURN(TierVerdict disk, JudgeTier(input.config, run.planned, times.speed));
   RZ_RETURN_IF_ERROR(CheckHidden(input.config, disk));

@@ -130,6 +130,8 @@ class PlanTimes(TestCase):
         lines = [re.findall(r"(?m)^(?:masters|gradients) .*$", text) for text in (frozen, again, counted)]
         self.assertEqual(lines[0], lines[1])
         self.assertNotEqual(lines[0], lines[2])
+        self.assertIn("from a profile of", again)
+        self.assertEqual(self.step(again), self.step(frozen))
         texts = {name: self.text(f"{name}.txt") for name in ("frozen", "counted", "again")}
         self.assertEqual(texts["again"], texts["frozen"])
         self.assertNotEqual(texts["counted"], texts["frozen"])
