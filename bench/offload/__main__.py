@@ -103,14 +103,15 @@ def _bench(options: Options, command: str) -> list[str]:
             f"`{command}` made this, on {len(os.sched_getaffinity(0))} cores: a GPT of 25 million "
             f"parameters, {options.workers} workers with micro-batches of {options.micro_batch}, "
             f"{'all moments' if options.what == 'states' else 'parameters'} in files, each worker's "
-            f"disk slowed. Everything runs once in each of {options.rounds} rounds. A disk of 1 gives "
-            "what is needed: the bytes of a step, both ways, in a step that has all in memory. The "
-            "step is over that of the same rule and round in memory, with its 95 % interval. Waits "
-            "are a worker's for parameters, sums and updates, as a part of the step, above those in "
-            "memory. The plan's step is from a simulation with a frozen profile, made anew with each "
-            f"run in memory, and a probe of the disk. Hidden is a disk for which computing waits at most {_HIDDEN:.0%} of a step (the "
-            f"upper end of the interval), or that makes a step at most {_HIDDEN:.0%} longer; not "
-            "hidden is one whose lower end is above it.", "",
+            f"disk slowed. Everything runs once in each of {options.rounds} rounds. A disk of 1 "
+            "gives what is needed: the bytes of a step, both ways, in a step that has all in "
+            "memory. The step is over that of the same rule and round in memory, with its 95 % "
+            "interval. Waits are a worker's for parameters, sums and updates, as a part of the "
+            "step, above those in memory. The plan's step is from a simulation with a frozen "
+            "profile, measured anew with each run in memory, and a probe of the disk. Hidden is a "
+            f"disk for which computing waits at most {_HIDDEN:.0%} of a step (the upper end of "
+            f"the interval), or that makes a step at most {_HIDDEN:.0%} longer; not hidden is one "
+            "whose lower end is above it.", "",
             *table(["rule", "disk", "step over in memory", "waits", "predicted / measured step",
                     "is", "said to be hidden"], rows)]
 
