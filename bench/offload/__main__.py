@@ -2,11 +2,12 @@
 whether the plan says so before the run.
 
 Each disk is made as slow as a part of what is needed: the bytes of a step, both ways, in the time
-of a step whose states are in memory. All take turns. A frozen profile of the layers is measured
-anew with each run in memory, for what is predicted changes with the machine's speed, too.
+of a step whose states are in memory. All take turns. The machine's speed changes with time, so a
+frozen profile of the layers is measured anew before each run in memory.
 """
 import itertools
 import os
+import pathlib
 import statistics
 import tempfile
 
@@ -27,8 +28,8 @@ class _Bench:
         self._settings = {**_MODEL, "iterations": options.iterations,
                           "cyclic.workers": options.workers,
                           "train_micro_batch_size_per_gpu": options.micro_batch}
-        self._profile = os.path.join(folder, "profile.json")
-        say("a profile of the layers, and a step of each rule ...")
+        self._profile = pathlib.Path(folder, "profile.json")
+        say("a profile of the layers and a step of each rule ...")
         steps = {rule: self.one((rule, 0)) for rule in options.rules}
         self.needs = {rule: self._moved(rule) / found["step_seconds"]["median"]
                       for rule, found in steps.items()}
@@ -43,11 +44,10 @@ class _Bench:
         memory."""
         rule, factor = form
         if factor == 0:
-            if os.path.exists(self._profile):
-                os.remove(self._profile)
-            run([self._options.program, "plan", self._options.config, "--profile", self._profile,
-                 "--freeze", *set_words(self._settings)])
-            return train(self._options, {**self._settings, **of_rule(rule)})
+            self._profile.unlink(missing_ok=True)
+            run([self._options.program, "plan", self._options.config, "--profile",
+                 str(self._profile), "--freeze", *set_words(self._settings)])
+            return self._train(rule, {})
         each = factor * self.needs[rule] / self._options.workers
         return self._streams({"cyclic.offload.bandwidth": each / 1e9}, rule)
 
@@ -56,8 +56,12 @@ class _Bench:
         tier = {f"{section}.device": "nvme", f"{section}.nvme_path": self._options.folder}
         if self._options.what == "parameters":
             tier |= {f"{section}.max_in_cpu": 0, "cyclic.offload.slots": self._options.slots}
-        return train(self._options, {**self._settings, **of_rule(rule), **tier, **settings,
-                                     "cyclic.profile": self._profile})
+        return self._train(rule, {**tier, **settings})
+
+    def _train(self, rule: str, settings: dict[str, object]) -> dict:
+        """With the latest profile, which makes the plan: with a disk and without it is the same."""
+        return train(self._options, {**self._settings, **of_rule(rule), **settings,
+                                     "cyclic.profile": str(self._profile)})
 
 
 def _row(form: tuple[str, float], rounds: list[dict], needs: float) -> list[str]:
