@@ -1,6 +1,8 @@
 // The ring's slots, and the thread that fills and empties them.
 #include "offload/state_store.h"
 
+#include <sched.h>
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -147,6 +149,9 @@ void StateStore::Move(Run run, RunDone done) {
 }
 
 void StateStore::Work() {
+  // Threads that compute are not interrupted for each piece. A hint: its failure is no error.
+  const sched_param none = {};
+  (void)sched_setscheduler(0, SCHED_BATCH, &none);
   std::unique_lock lock(mutex_);
   absl::Status status;
   while (status.ok() && !stop_) status = Turn(lock);
