@@ -35,7 +35,8 @@ TrafficSetup SetupOf(const RingJob& job, ElementType type, size_t bytes) {
           .aggregate = options.aggregate,
           .buffers = BuffersFor(options, job.facts, bytes),
           .slots = options.slots,
-          .damage = options.inject_flip};
+          .damage = options.inject_flip,
+          .lends = options.shares_memory()};
 }
 
 std::vector<TrafficSetup> AllSetups(const RingJob& job) {

@@ -133,7 +133,13 @@ class HopTraffic final : public Traffic {
 
 absl::Status HopTraffic::Prepare() {
   const WorkerId home = sums() || relays() ? WorkerId(0) : left_;
-  lent_ = transport_.MemoryOf(home, SentFrom(setup_.mode));
+  // It is known here when its owner has said hello, which may be later than "the start".
+  const auto is_known = [this, home] {
+    lent_ = transport_.MemoryOf(home, SentFrom(setup_.mode));
+    return !setup_.lends || !lent_.bytes.empty();
+  };
+  RZ_RETURN_IF_ERROR(
+      waiting_.Until(absl::StrCat("the memory of worker ", home.value), Manner::kIdle, is_known));
   held_.assign(static_cast<size_t>(setup_.slots), 0);
   came_.assign(static_cast<size_t>(setup_.slots), false);
   for (int i = 0; i < setup_.buffers; ++i) {
