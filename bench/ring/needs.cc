@@ -35,8 +35,7 @@ TrafficSetup SetupOf(const RingJob& job, ElementType type, size_t bytes) {
           .aggregate = options.aggregate,
           .buffers = BuffersFor(options, job.facts, bytes),
           .slots = options.slots,
-          .damage = options.inject_flip,
-          .lends = options.shares_memory()};
+          .damage = options.inject_flip};
 }
 
 std::vector<TrafficSetup> AllSetups(const RingJob& job) {

@@ -133,10 +133,11 @@ class HopTraffic final : public Traffic {
 
 absl::Status HopTraffic::Prepare() {
   const WorkerId home = sums() || relays() ? WorkerId(0) : left_;
-  // It is known here when its owner has said hello, which may be later than "the start".
+  // Memory that is shared is known here when its owner's hello has come (Transport::MemoryOf). Both
+  // ends of a channel must know it: one sends a word, and the other expects one.
   const auto is_known = [this, home] {
     lent_ = transport_.MemoryOf(home, SentFrom(setup_.mode));
-    return !setup_.lends || !lent_.bytes.empty();
+    return !lent_.bytes.empty() || transport_.LinkTo(home) != "shm";
   };
   RZ_RETURN_IF_ERROR(
       waiting_.Until(absl::StrCat("the memory of worker ", home.value), Manner::kIdle, is_known));

@@ -43,7 +43,6 @@ struct TrafficSetup {
   int slots = 2;           // to receive into, that take turns
   bool damage = false;     // worker 0 sends one wrong bit in the check of repetition 1
   uint64_t first_tag = 0;  // messages are numbered on from here
-  bool lends = false;      // all workers share memory: messages are words about it
   // As large as MemoryOf says. `send`: the first block of its memory that the worker allocated.
   std::span<std::byte> send, receive;
 };
